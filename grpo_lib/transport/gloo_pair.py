@@ -1,0 +1,126 @@
+"""The parts of Gloo that we stand on: a two-member group as a wire, its device, the store's socket.
+
+Measured with torch 2.13:
+
+* A wait that times out closes its pair for good, in both directions, and `is_completed` cannot poll: hence
+  `session`. Nothing else closes a pair (`abort` and `shutdown` leave a blocked `recv` blocked), so
+  `GlooWire.close` uses this very trap.
+* TCPStore listens on every interface unless it is handed a listening socket, so we bind that socket
+  ourselves.
+* Gloo listens on the address of its device. Its data ports are the kernel's choice
+  (`net.ipv4.ip_local_port_range`): the wheel offers no way to set them. Either end may be the one that
+  connects, so a firewall must let both in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from grpo_lib.errors import WrongInput, isolate
+from grpo_lib.transport.session import WireError
+
+
+class GlooWire:
+    """A two-member process group as a `session.Wire`. The peer is the member of the other rank."""
+
+    def __init__(self, group: dist.ProcessGroupGloo) -> None:
+        self._group = group
+        self._peer = 1 - group.rank()
+        self._closed = threading.Event()
+
+    def send(self, data: memoryview, timeout: float) -> None:
+        tensor = torch.frombuffer(data, dtype=torch.uint8)
+        self._do(lambda: self._group.send([tensor], self._peer, 0), timeout)
+
+    def receive_into(self, data: memoryview, timeout: float) -> None:
+        tensor = torch.frombuffer(data, dtype=torch.uint8)
+        self._do(lambda: self._group.recv([tensor], self._peer, 0), timeout)
+
+    def _do(self, start: Callable[[], dist.Work], timeout: float) -> None:
+        try:
+            start().wait(timedelta(seconds=timeout))
+        except RuntimeError as error:  # the only type that Gloo raises; its text is the only detail
+            raise WireError("silent" if "Timed out" in str(error) else "connection closed") from error
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        nothing = torch.empty(1, dtype=torch.uint8)
+        with contextlib.suppress(
+            RuntimeError
+        ):  # nobody sends under tag 1, so this times out and closes the pair
+            self._group.recv([nothing], self._peer, 1).wait(timedelta(milliseconds=1))
+
+
+def make_device(host: str) -> dist.ProcessGroupGloo.Device:
+    return dist.ProcessGroupGloo.create_device(hostname=host, lazy_init=False)
+
+
+def open_pair(store: dist.Store, slot: int, rank: int, device, timeout: float) -> dist.ProcessGroupGloo:
+    """Both members call this; it returns once they are connected. Raises RuntimeError on time-out."""
+    options = dist.ProcessGroupGloo._Options()
+    options._devices = [device]
+    options._timeout = timedelta(seconds=timeout)
+    options._threads = 2  # one operation may be under way in each direction
+    return dist.ProcessGroupGloo(dist.PrefixStore(f"pair/{slot}", store), rank, 2, options)
+
+
+def store_client(host: str, port: int, timeout: float) -> dist.TCPStore:
+    return dist.TCPStore(host, port, None, False, timedelta(seconds=timeout), wait_for_workers=False)
+
+
+def address_class(*hosts: str) -> str:
+    """The widest of: loopback, private, public. A name that is not a numeric address counts as public."""
+    order = ["loopback", "private", "public"]
+
+    def one(host: str) -> str:
+        try:
+            ip = ipaddress.ip_address(host)
+        except ValueError:
+            return "public"
+        return "loopback" if ip.is_loopback else "public" if ip.is_global else "private"
+
+    return max((one(host) for host in hosts), key=order.index)
+
+
+def listen(bind: str, ports: range) -> socket.socket:
+    """A listening socket on the first free port of the range, on this one address."""
+    try:
+        family, _, _, _, (host, *_) = socket.getaddrinfo(bind, None, type=socket.SOCK_STREAM)[0]
+        if ipaddress.ip_address(host).is_unspecified:
+            raise OSError("a wildcard address")
+    except (OSError, ValueError) as error:
+        raise WrongInput(
+            ar=f"لا يصلح {isolate(bind)} عنوانًا للإصغاء ({isolate(error)}). اذكر عنوان بطاقة الشبكة نفسها، "
+            f"مثل {isolate('127.0.0.1')}.",
+            en=f"{bind} cannot be listened on ({error}). Name the address of an interface, like 127.0.0.1.",
+        ) from None
+    error: OSError | None = None
+    for port in ports:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a port whose last run has just ended is free
+        try:
+            listener.bind((host, port))
+            listener.listen(128)
+            return listener
+        except OSError as failed:
+            listener.close()
+            error = failed
+    span = f"{ports.start}–{ports.stop - 1}"
+    raise WrongInput(
+        ar=f"لا منفذ متاحًا على {isolate(bind)} في المدى {isolate(span)} ({isolate(error)}). "
+        f"أوقف تشغيلًا سابقًا أو وسّع المدى ({isolate('port_first')} و{isolate('port_last')}).",
+        en=f"No port is free on {bind} in the range {span} ({error}). "
+        "Stop an earlier run or widen the range (port_first, port_last).",
+    )
