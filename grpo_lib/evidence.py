@@ -1,0 +1,371 @@
+"""Everything a report may say about a run, drawn from its run folder alone and nothing else.
+
+`collect` returns one JSON-able dict. Each figure is a fact: its value, where it was read (file, field, ledger sequence
+number), and, where there is none, whether a person has not stated it or the run has not measured it. A missing or
+damaged file never stops the collection: it is a reason for the report to be a draft.
+
+Lines of kind `report_built` at the end of the ledger are checked but not counted, so that a report rebuilt later from
+the same folder has the same bytes as the first, and its digest can be compared with the one in the ledger.
+Reads without torch, so that an officer's machine can build reports.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from grpo_lib import digests, measures
+from grpo_lib.errors import WrongInput, isolate
+from grpo_lib.incidents import data_of, find, public
+from grpo_lib.ledger import check_chain, read_events
+from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, sha256
+from grpo_lib.settings import TEACHING_MODEL, RunSettings
+
+SCHEMA = "grpo-lib/evidence/1"
+LEDGER = "ledger/events.jsonl"
+# What only people know; a report that lacks one of them is a draft.
+STATED = ("organisation", "responsible", "purpose", "country", "retention_until")
+
+
+def fact(
+    value: Any, file: str, field: str, seq: int | None = None, absent: str = "not_measured"
+) -> dict[str, Any]:
+    """One figure with its source. `absent` is `not_stated` (a person owes it) or `not_measured` (the run owes it)."""
+    if isinstance(value, str):
+        value = public(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        value = None
+    missing = value is None or value == ""
+    source = {"file": file, "field": field, "seq": seq}
+    return {"value": None if missing else value, "source": source, "absent": absent if missing else None}
+
+
+class _Folder:
+    """Reads files of a run folder and remembers which were missing or unreadable."""
+
+    def __init__(self, root: Path):
+        self.paths = RunFolder(root)
+        self.problems: list[dict[str, str]] = []
+
+    def name(self, path: Path) -> str:
+        return path.relative_to(self.paths.root).as_posix()
+
+    def json(self, path: Path) -> dict[str, Any]:
+        """A JSON object, or an empty dict with the problem noted."""
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(value, dict):
+                return value
+            problem = "unreadable"
+        except FileNotFoundError:
+            problem = "missing"
+        except (OSError, ValueError):
+            problem = "unreadable"
+        self.problems.append({"file": self.name(path), "problem": problem})
+        return {}
+
+    def rows(self, path: Path) -> list[dict[str, Any]]:
+        """Whole JSON lines that are objects."""
+        if not path.is_file():
+            self.problems.append({"file": self.name(path), "problem": "missing"})
+            return []
+        return [row for row in read_lines(path) if isinstance(row, dict)]
+
+
+def collect(run_dir: Path | str) -> dict[str, Any]:
+    """Evidence of the run in `run_dir`.
+
+    Raises:
+        WrongInput: there is no such folder. Anything missing inside it is said in the evidence instead.
+    """
+    root = Path(run_dir)
+    if not root.is_dir():
+        raise WrongInput(
+            ar=f"لا يوجد مجلد تشغيل باسم {isolate(root.name)}. أعط مسار مجلد تحت runs/.",
+            en=f"There is no run folder named {root.name!r}. Give the path of a folder under runs/.",
+        )
+    folder = _Folder(root)
+    paths = folder.paths
+    settings, decision = folder.json(paths.settings), folder.json(paths.decision)
+    manifest, evaluation = folder.json(paths.data_manifest), folder.json(paths.evaluation)
+    metrics, timeline = folder.rows(paths.metrics), folder.rows(paths.timeline)
+    ledger, events = _ledger(folder)
+
+    started, ended = _last(events, "run_started"), _last(events, "run_ended")
+    versions, machine = _part(started, "versions"), _part(started, "machine")
+    evidence: dict[str, Any] = {
+        "schema": SCHEMA,
+        "run_id": fact(settings.get("run_id") or paths.run_id, "settings.json", "run_id"),
+        "teaching": settings.get("model") == TEACHING_MODEL,
+        "who": {name: _stated(settings, name) for name in ("organisation", "responsible", "purpose")},
+        "data": _data(settings, manifest, paths),
+        "where": _where(settings, decision, events, versions, machine),
+        "until": {
+            "started": _event_fact(_first(events, "run_started"), "time"),
+            "ended": _event_fact(ended, "time"),
+            "last_event": _event_fact(events[-1] if events else None, "time"),
+            "retention_until": _stated(settings, "retention_until"),
+        },
+        "decision": _decision(decision),
+        "status": fact(data_of(ended or {}).get("status"), LEDGER, "run_ended.status", _seq(ended)),
+        "result": measures.result(evaluation),
+        "settings": _settings(settings),
+        "groups": measures.process_groups(events),
+        "workers": measures.workers(events),
+        "base": measures.base_model(events),
+        "staleness": measures.staleness(events, settings),
+        "sync": measures.sync(events),
+        "overlap": measures.overlap(timeline, evaluation),
+        "ledger": ledger,
+        "versions": _facts(versions, started, "versions"),
+        "machine": _facts(machine, started, "machine"),
+        "code_version": fact(
+            data_of(started or {}).get("code_version"), LEDGER, "run_started.code_version", _seq(started)
+        ),
+        "incidents": find(events, ledger["torn_lines"], ledger["broken_lines"]),
+        "files": digests.compare(paths, events),
+        "holdings": digests.holdings(paths),
+        "problems": folder.problems,
+        "series": measures.series(metrics, timeline, evaluation, settings),
+    }
+    evidence["contradictions"] = _contradictions(settings, decision, manifest, events)
+    evidence["draft"] = _draft(evidence)
+    return evidence
+
+
+# ---------------------------------------------------------------------------------------------------- ledger
+
+
+def _ledger(folder: _Folder) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(the chain re-hashed, readable events without the closing `report_built` lines)."""
+    path = folder.paths.ledger
+    raw = path.read_bytes().removesuffix(b"\n").split(b"\n") if path.is_file() else []
+    if not any(raw):
+        folder.problems.append({"file": LEDGER, "problem": "missing" if not path.is_file() else "unreadable"})
+        raw = []
+    events = read_events(path)
+    covered = len(raw)
+    while events and events[-1].get("event") == "report_built":
+        events.pop()
+        covered -= 1
+    try:
+        check = check_chain(path)
+        faults, torn, checked = check.faults, check.torn_lines, True
+    except ValueError as error:  # a line holds a number that canonical JSON cannot
+        faults, torn, checked = [f"line 0: {error}"], [], False
+    broken = sorted({int(number) for fault in faults for number in re.findall(r"^line (\d+)", fault)})
+    return {
+        "lines": covered,
+        "first": sha256(raw[0]) if raw else None,
+        "head": sha256(raw[covered - 1]) if covered else None,
+        "intact": bool(raw) and checked and not faults,
+        "faults": [public(fault) for fault in faults[:20]],
+        "broken_lines": broken[:20],
+        "torn_lines": torn,
+    }, events
+
+
+def _first(events: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    return next((event for event in events if event.get("event") == name), None)
+
+
+def _last(events: list[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    return _first(events[::-1], name)
+
+
+def _seq(event: dict[str, Any] | None) -> int | None:
+    return event.get("seq") if event else None
+
+
+def _part(event: dict[str, Any] | None, name: str) -> dict[str, Any]:
+    part = data_of(event or {}).get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _scalar(value: Any) -> Any:
+    """A list of plain values as one text; anything deeper is left out."""
+    if isinstance(value, list):
+        return ", ".join(str(part) for part in value if isinstance(part, str | int | float))
+    return value
+
+
+def _event_fact(event: dict[str, Any] | None, field: str) -> dict[str, Any]:
+    name = event.get("event") if event else None
+    return fact(
+        event.get(field) if event else None, LEDGER, f"{name}.{field}" if name else field, _seq(event)
+    )
+
+
+def _facts(values: dict[str, Any], event: dict[str, Any] | None, name: str) -> dict[str, dict[str, Any]]:
+    return {
+        public(key, 40): fact(value, LEDGER, f"run_started.{name}.{public(key, 40)}", _seq(event))
+        for key, value in sorted(values.items())
+        if isinstance(value, str | int | float)
+    }
+
+
+# ------------------------------------------------------------------------------------ who, what, where, verdict
+
+
+def _stated(settings: dict[str, Any], name: str) -> dict[str, Any]:
+    value = settings.get(name)
+    return fact(value if isinstance(value, str) else None, "settings.json", name, absent="not_stated")
+
+
+def _settings(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every stored setting with the description that `RunSettings` gives it in both languages."""
+    rows = []
+    for name, value in settings.items():
+        field = RunSettings.model_fields.get(name)
+        row = fact(
+            value if isinstance(value, str | int | float) else None,
+            "settings.json",
+            name,
+            absent="not_stated",
+        )
+        rows.append(
+            {
+                "name": public(name, 40),
+                "ar": (field.json_schema_extra or {}).get("ar", "") if field else "",
+                "en": field.description if field else "",
+                **row,
+            }
+        )
+    # The order of `RunSettings` groups what belongs together; the file is sorted by name.
+    order = {name: index for index, name in enumerate(RunSettings.model_fields)}
+    return sorted(rows, key=lambda row: (order.get(row["name"], len(order)), row["name"]))
+
+
+def _data(settings: dict[str, Any], manifest: dict[str, Any], paths: RunFolder) -> dict[str, Any]:
+    present = paths.data_manifest.is_file()
+    return {
+        "task": fact(settings.get("task"), "settings.json", "task"),
+        "class": _stated(settings, "data_class"),
+        "personal_data": _stated(settings, "personal_data"),
+        "manifest_sha256": fact(
+            file_sha256(paths.data_manifest) if present else None, "data_manifest.json", "SHA-256"
+        ),
+        "manifest": {
+            public(key, 40): fact(_scalar(value), "data_manifest.json", public(key, 40))
+            for key, value in sorted(manifest.items())
+            if isinstance(value, str | int | float | list)
+        },
+    }
+
+
+def _where(
+    settings: dict[str, Any],
+    decision: dict[str, Any],
+    events: list[dict[str, Any]],
+    versions: dict[str, Any],
+    machine: dict[str, Any],
+) -> dict[str, Any]:
+    place = decision.get("place") if isinstance(decision.get("place"), dict) else {}
+    classes = sorted(
+        {
+            str(data_of(e).get("address_class", "unknown"))
+            for e in events
+            if e.get("event") == "process_group_opened"
+        }
+    )
+    torch_version, device = str(versions.get("torch", "")), str(machine.get("device", ""))
+    if "+cpu" in torch_version:
+        nccl = "cpu_only_torch"
+    elif device == "cpu":
+        nccl = "cpu_run"
+    else:
+        nccl = "accelerator" if device else "unknown"
+    return {
+        "backend": fact(settings.get("backend"), "settings.json", "backend"),
+        "country": _stated(settings, "country"),
+        "observed": fact(place.get("observed"), "decision.json", "place.observed"),
+        "bind": fact(settings.get("bind"), "settings.json", "bind"),
+        "address_classes": fact(", ".join(classes), LEDGER, "process_group_opened.address_class"),
+        "transport": fact(settings.get("transport"), "settings.json", "transport"),
+        "nccl": nccl,
+    }
+
+
+def _decision(decision: dict[str, Any]) -> dict[str, Any]:
+    reasons = [
+        {
+            "rule": public(reason.get("rule", "")),
+            "ar": public(reason.get("ar", "")),
+            "en": public(reason.get("en", "")),
+        }
+        for reason in _list(decision.get("reasons"))
+        if isinstance(reason, dict)
+    ]
+    digest = decision.get("digest")
+    return {
+        "verdict": fact(decision.get("verdict"), "decision.json", "verdict"),
+        "decided_at": fact(decision.get("decided_at"), "decision.json", "decided_at"),
+        "digest": fact(digest, "decision.json", "digest"),
+        "digest_holds": digest in digests.of_decision(decision) if digest else None,
+        "reasons": reasons,
+        "conditions": [public(condition) for condition in _list(decision.get("conditions"))],
+    }
+
+
+def _contradictions(
+    settings: dict[str, Any], decision: dict[str, Any], manifest: dict[str, Any], events: list[dict[str, Any]]
+) -> list[str]:
+    """Names of statements that differ between the files of one run."""
+    decided = decision.get("data") if isinstance(decision.get("data"), dict) else {}
+    place = decision.get("place") if isinstance(decision.get("place"), dict) else {}
+    told = {
+        "data_class": [
+            settings.get("data_class"),
+            decided.get("class"),
+            manifest.get("data_class", manifest.get("class")),
+        ],
+        "personal_data": [
+            settings.get("personal_data"),
+            decided.get("personal_data"),
+            manifest.get("personal_data"),
+        ],
+        "country": [settings.get("country"), place.get("declared_country")],
+        "backend": [settings.get("backend"), place.get("backend")],
+        "run_id": [settings.get("run_id"), *(event.get("run_id") for event in events)],
+    }
+    return [name for name, values in told.items() if len({str(v) for v in values if v is not None}) > 1]
+
+
+# ----------------------------------------------------------------------------------------------------- draft
+
+
+def _draft(evidence: dict[str, Any]) -> list[dict[str, Any]]:
+    """Why this report is a draft; empty when it is not."""
+    reasons: list[dict[str, Any]] = []
+    unstated = [
+        name
+        for name in STATED
+        if (evidence["who"] | evidence["where"] | evidence["until"])[name]["value"] is None
+    ]
+    differing = [row["file"] for row in evidence["files"] if row["state"] in ("differs", "missing")]
+    if not evidence["ledger"]["intact"]:
+        reasons.append({"kind": "ledger", "names": []})
+    if evidence["decision"]["digest_holds"] is False:
+        differing.append("decision.json")
+    if differing:
+        reasons.append({"kind": "files_differ", "names": sorted(set(differing))})
+    if evidence["contradictions"]:
+        reasons.append({"kind": "contradictions", "names": evidence["contradictions"]})
+    if evidence["status"]["value"] != "complete":
+        reasons.append({"kind": "not_complete", "names": []})
+    if evidence["problems"]:
+        reasons.append(
+            {"kind": "files_missing", "names": [problem["file"] for problem in evidence["problems"]]}
+        )
+    if evidence["result"]["trained"] is None:
+        reasons.append({"kind": "no_evaluation", "names": []})
+    if unstated:
+        reasons.append({"kind": "not_stated", "names": unstated})
+    return reasons
