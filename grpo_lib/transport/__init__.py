@@ -123,6 +123,7 @@ REASONS: dict[str, tuple[str, str]] = {
         "رسالة عُبث بها أو خُتمت بمفتاح آخر",
         "the message was altered or sealed with another key",
     ),
+    "replayed hello": ("طلب انضمام سبق استعماله", "the request to join was used before"),
     "replayed": ("رسالة سبق استلامها", "the message was received before"),
     "unexpected": ("رسالة في غير موضعها", "a message that does not belong at this point"),
     "malformed hello": ("طلب انضمام غير مفهوم", "the request to join could not be read"),

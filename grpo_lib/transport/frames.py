@@ -44,22 +44,23 @@ class FrameError(TransportError):
 
 @dataclass(frozen=True)
 class SessionKeys:
-    """One key per direction, so that equal sequence numbers never meet under one key."""
+    """One key per direction, so that equal sequence numbers never meet under one key; one for the rendezvous."""
 
     to_learner: bytes
     to_worker: bytes
+    rendezvous: bytes
 
 
 def derive_keys(
     secret: bytes, nonce_worker: bytes, nonce_learner: bytes, run_id: str, worker_id: str
 ) -> SessionKeys:
-    """HKDF-SHA256 per direction; the context is JSON, so that no two contexts run into one another."""
+    """HKDF-SHA256 per purpose; the context is JSON, so that no two contexts run into one another."""
 
-    def key(direction: str) -> bytes:
-        context = json.dumps([PROTOCOL, run_id, worker_id, direction]).encode()
+    def key(purpose: str) -> bytes:
+        context = json.dumps([PROTOCOL, run_id, worker_id, purpose]).encode()
         return HKDF(SHA256(), length=32, salt=nonce_worker + nonce_learner, info=context).derive(secret)
 
-    return SessionKeys(to_learner=key("to learner"), to_worker=key("to worker"))
+    return SessionKeys(key("to learner"), key("to worker"), key("rendezvous"))
 
 
 def _nonce(sequence: int) -> bytes:

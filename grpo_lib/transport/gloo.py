@@ -8,11 +8,13 @@ who meddles with it can keep workers out, not read or forge anything. (What Gloo
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -20,7 +22,15 @@ import torch.distributed as dist
 from grpo_lib.errors import WrongInput, isolate
 from grpo_lib.transport import JoinRefused, LearnerUnreachable, OpenedGroup, Refused
 from grpo_lib.transport.frames import SessionKeys
-from grpo_lib.transport.gloo_pair import GlooWire, address_class, listen, make_device, open_pair, store_client
+from grpo_lib.transport.gloo_pair import (
+    GlooWire,
+    SealedStore,
+    address_class,
+    listen,
+    make_device,
+    open_pair,
+    store_client,
+)
 from grpo_lib.transport.handshake import (
     HandshakeError,
     Hello,
@@ -40,8 +50,18 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 0.05  # how often the learner looks for a knock, and a worker for its answer
 _OPEN_S = 15.0  # at most, for both members of a pair to meet
-_PENDING_SLOTS = 256  # taken slots without a hello; older ones are given up
-_SLOTS_KEY = "slots"
+_KNOCKS_PER_ROUND = 64  # a flood of hellos must not keep the loop from noticing `close`
+_KNOCKS_KEY = "knocks"
+
+
+def rendezvous(store: dist.Store, keys: SessionKeys, hello: Hello) -> SealedStore:
+    """Where the two members of one session meet: under the worker's nonce, sealed with the session's key."""
+    return SealedStore(store, keys.rendezvous, f"pair/{hello.nonce}/")
+
+
+def first_line(error: Exception) -> str:
+    """Torch appends a C++ stack trace to its messages."""
+    return str(error).split("\n")[0]
 
 
 class GlooLearner(SessionLearner):
@@ -83,7 +103,7 @@ class GlooLearner(SessionLearner):
         listener = listen(bind, ports)
         self._host, self._port = listener.getsockname()[:2]
         self.address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
-        self._store = dist.TCPStore(
+        self._server = dist.TCPStore(
             self._host,
             self._port,
             None,
@@ -94,6 +114,8 @@ class GlooLearner(SessionLearner):
         )
         self._device = make_device(self._host)  # shared by all pairs: one listening port and one loop thread
         self._closing = threading.Event()
+        self._slots = itertools.count(1)
+        self._nonces: set[str] = set()
         self._openers: list[threading.Thread] = []
         self._acceptor = threading.Thread(target=self._accept_loop, name="gloo-accept", daemon=True)
         self._acceptor.start()
@@ -105,59 +127,58 @@ class GlooLearner(SessionLearner):
         for opener in self._openers:
             opener.join()
         super().close()
-        self._store = None  # frees the port
+        self._server = None  # frees the port
 
     # ---- rendezvous -----------------------------------------------------------------------------
 
     def _accept_loop(self) -> None:
-        """Look at every taken slot for a hello. Short calls only: a bad knock must not hold up others."""
-        pending: dict[int, float] = {}  # slot -> when we give it up
-        next_slot = 1
+        """Answer whoever knocks. Short calls only: a bad knock must not hold up the others."""
+        store = None
         while not self._closing.wait(_POLL_S):
-            now = time.monotonic()
-            taken = self._store.add(_SLOTS_KEY, 0)
-            next_slot = max(next_slot, taken + 1 - _PENDING_SLOTS)
-            while next_slot <= taken:
-                pending[next_slot] = now + self._deadline_s
-                next_slot += 1
-            for slot, give_up in list(pending.items()):
-                if self._store.check([f"hello/{slot}"]):
-                    del pending[slot]
-                    self._answer(slot)
-                elif now > give_up or len(pending) > _PENDING_SLOTS:
-                    del pending[slot]
+            try:
+                store = store or self._client()
+                for _ in range(min(store.queue_len(_KNOCKS_KEY), _KNOCKS_PER_ROUND)):
+                    self._answer(store, store.queue_pop(_KNOCKS_KEY, False))
+            except RuntimeError as error:  # strangers can spoil a connection to the store, so take a new one
+                log.warning("a look for new workers failed: %s", first_line(error))
+                store = None
             self._openers = [opener for opener in self._openers if opener.is_alive()]
 
-    def _answer(self, slot: int) -> None:
-        raw = self._store.get(f"hello/{slot}")
-        self._store.delete_key(f"hello/{slot}")
+    def _client(self) -> dist.TCPStore:
+        return store_client(self._host, self._port, min(_OPEN_S, self._deadline_s))
+
+    def _answer(self, store: dist.TCPStore, raw: bytes) -> None:
         try:
-            hello = check_hello(raw, self._secret, self._run_id, slot)
+            hello = check_hello(raw, self._secret, self._run_id)
         except HandshakeError as error:
-            self._store.set(f"answer/{slot}", make_refusal(self._secret, error.reason))
-            self._put(Refused(error.worker_id, error.reason))
+            if error.hello is not None:
+                refusal = make_refusal(self._secret, error.reason, error.hello)
+                store.set(f"answer/{error.hello.nonce}", refusal)
+            self._put(Refused(error.hello.worker_id if error.hello else "unknown", error.reason))
             return
-        answer, keys = make_answer(self._secret, self._run_id, hello)
-        opener = threading.Thread(
-            target=self._open_group, args=(hello, keys), name=f"gloo-open-{slot}", daemon=True
-        )
+        if hello.nonce in self._nonces:  # a recording; its first owner's answer stays as it is
+            self._put(Refused(hello.worker_id, "replayed hello"))
+            return
+        self._nonces.add(hello.nonce)
+        slot = next(self._slots)
+        answer, keys = make_answer(self._secret, self._run_id, hello, slot)
+        store.set(f"answer/{hello.nonce}", answer)
+        opener = threading.Thread(target=self._open_group, args=(hello, slot, keys), name=f"gloo-open-{slot}")
+        opener.daemon = True
         self._openers.append(opener)
         opener.start()
-        self._store.set(f"answer/{slot}", answer)
 
-    def _open_group(self, hello: Hello, keys: SessionKeys) -> None:
+    def _open_group(self, hello: Hello, slot: int, keys: SessionKeys) -> None:
         timeout = min(_OPEN_S, self._deadline_s)
         try:  # an own connection to the store, because waiting on one blocks every other use of it
-            store = store_client(self._host, self._port, timeout)
-            group = open_pair(store, hello.slot, 0, self._device, timeout)
+            group = open_pair(rendezvous(self._client(), keys, hello), 0, self._device, timeout)
         except RuntimeError as error:
-            log.warning("pair with %s not opened: %s", hello.worker_id, error)
+            log.warning("pair with %s not opened: %s", hello.worker_id, first_line(error))
             self._put(Refused(hello.worker_id, "pair failed: not connected"))
             return
-        opened = OpenedGroup(
-            hello.slot, group.name(), ("learner", hello.worker_id), address_class(self._host, hello.host)
-        )
-        self._open(hello.worker_id, hello.slot, GlooWire(group), keys, opened)
+        members, reach = ("learner", hello.worker_id), address_class(self._host, hello.host)
+        opened = OpenedGroup(slot, group.name(), members, reach)
+        self._open(hello.worker_id, slot, GlooWire(group), keys, opened)
 
 
 class GlooWorker(SessionWorker):
@@ -209,29 +230,29 @@ class GlooWorker(SessionWorker):
             return max(deadline - time.monotonic(), 0.001)
 
         def unreachable(why: object) -> LearnerUnreachable:
-            return LearnerUnreachable(self.address, time.monotonic() - started, str(why).split("\n")[0])
+            return LearnerUnreachable(self.address, time.monotonic() - started, str(why))
 
-        host = self._knock(deadline, unreachable)
+        host = self._reach(deadline, unreachable)
         try:
             store = store_client(self._host, self._port, left())
-            slot = store.add(_SLOTS_KEY, 1)
-            raw, hello = make_hello(self._secret, self._run_id, self._worker_id, slot, host)
-            store.set(f"hello/{slot}", raw)
-            while not store.check([f"answer/{slot}"]):
+            raw, hello = make_hello(self._secret, self._run_id, self._worker_id, host)
+            store.queue_push(_KNOCKS_KEY, raw)
+            while not store.check([f"answer/{hello.nonce}"]):
                 if time.monotonic() > deadline:
                     raise unreachable("the request was not answered")
                 time.sleep(_POLL_S / 5)
-            answer = store.get(f"answer/{slot}")
-            keys = check_answer(answer, self._secret, self._run_id, hello)
-            group = open_pair(store, slot, 1, make_device(host), min(left(), _OPEN_S))
+            answer = store.get(f"answer/{hello.nonce}")
+            keys, slot = check_answer(answer, self._secret, self._run_id, hello)
+            group = open_pair(rendezvous(store, keys, hello), 1, make_device(host), min(left(), _OPEN_S))
+            for key in (f"answer/{hello.nonce}", *(f"pair/{hello.nonce}/0/{rank}" for rank in (0, 1))):
+                store.delete_key(key)
         except HandshakeError as error:
             raise JoinRefused(self.address, error.reason) from None
         except RuntimeError as error:
-            raise unreachable(error) from error
-        store.delete_key(f"answer/{slot}")
+            raise unreachable(first_line(error)) from error
         return GlooWire(group), keys, f"{self._worker_id}-{os.getpid()}-{slot}"
 
-    def _knock(self, deadline: float, unreachable) -> str:
+    def _reach(self, deadline: float, unreachable: Callable[[object], LearnerUnreachable]) -> str:
         """Wait for the learner's port (it may open after us); returns our own address on that path."""
         while True:
             try:

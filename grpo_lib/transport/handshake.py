@@ -1,13 +1,12 @@
 """Who may open a session: two JSON messages prove knowledge of the join secret before a pair opens.
 
-    worker  -> hello  {protocol, run_id, worker_id, slot, host, nonce, mac}
-    learner -> answer {nonce, mac}  or  {refused, mac}
+    worker  -> hello  {protocol, run_id, worker_id, host, nonce, mac}
+    learner -> answer {nonce, slot, mac}  or  {refused, mac}
 
-Both MACs are HMAC-SHA256 (RFC 2104) under the join secret over everything said so far, compared in constant
-time. The slot is in the MAC, so a recorded hello cannot be used again elsewhere; its owner's keys would be
-needed to go on in any case, because the session keys come from both nonces. A refusal for a wrong secret
-cannot be signed in a way the worker could check: an attacker on the path can make a worker give up (as it
-could by cutting the line), never make it talk to a false learner.
+All MACs are HMAC-SHA256 (RFC 2104) under the join secret over everything said so far, compared in constant
+time. A recorded hello is of no use: the learner takes each nonce once, and the session keys come from both
+nonces. A refusal for a wrong secret cannot be signed in a way that worker could check, so an attacker on the
+path can make a worker give up (as it could by cutting the line), never make it talk to a false learner.
 """
 
 from __future__ import annotations
@@ -24,38 +23,29 @@ from grpo_lib.transport.frames import SessionKeys, derive_keys
 
 NONCE_BYTES = 32
 MIN_SECRET_BYTES = 16
-MAX_HELLO_BYTES = 4096
+MAX_MESSAGE_BYTES = 4096
 _WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _HEX_64 = re.compile(r"[0-9a-f]{64}")  # a nonce or a MAC
-_FIELDS = {
-    "protocol": str,
-    "run_id": str,
-    "worker_id": str,
-    "slot": int,
-    "host": str,
-    "nonce": str,
-    "mac": str,
-}
-
-
-class HandshakeError(Exception):
-    """The message cannot be accepted; `reason` is a key of `transport.REASONS`, `worker_id` a mere claim."""
-
-    def __init__(self, reason: str, worker_id: str = "unknown") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.worker_id = worker_id
+_HELLO_FIELDS = frozenset({"protocol", "run_id", "worker_id", "host", "nonce", "mac"})
 
 
 @dataclass(frozen=True)
 class Hello:
-    """A hello whose MAC was right."""
+    """What a worker says; a claim until its MAC was found right."""
 
     worker_id: str
-    slot: int
     host: str  # address that the worker's end listens on
-    nonce: bytes
+    nonce: str  # hex; also names the session's keys in the store
     mac: str
+
+
+class HandshakeError(Exception):
+    """The message cannot be accepted; `reason` is a key of `transport.REASONS`, `hello` what it claimed."""
+
+    def __init__(self, reason: str, hello: Hello | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hello = hello
 
 
 def check_secret(secret: bytes) -> bytes:
@@ -82,70 +72,76 @@ def _mac(secret: bytes, purpose: str, *parts: str) -> str:
     return hmac.digest(secret, json.dumps(["grpo-lib-transport", purpose, *parts]).encode(), "sha256").hex()
 
 
-def _is_hex(*texts: str) -> bool:
-    return all(_HEX_64.fullmatch(text) for text in texts)
+def _is_mac(claimed: str, expected: str) -> bool:
+    return bool(_HEX_64.fullmatch(claimed)) and hmac.compare_digest(claimed, expected)
 
 
-def _canonical(fields: dict) -> str:
-    return json.dumps({k: v for k, v in fields.items() if k != "mac"}, sort_keys=True)
+def _hello_mac(secret: bytes, fields: dict[str, str]) -> str:
+    return _mac(secret, "hello", *(fields[name] for name in sorted(_HELLO_FIELDS - {"mac"})))
 
 
-def make_hello(secret: bytes, run_id: str, worker_id: str, slot: int, host: str) -> tuple[bytes, Hello]:
-    """Return the bytes to write and what is needed to check the answer."""
-    fields = {"protocol": PROTOCOL, "run_id": run_id, "worker_id": worker_id, "slot": slot, "host": host}
-    fields["nonce"] = secrets.token_hex(NONCE_BYTES)
-    fields["mac"] = _mac(secret, "hello", _canonical(fields))
-    return json.dumps(fields).encode(), Hello(
-        worker_id, slot, host, bytes.fromhex(fields["nonce"]), fields["mac"]
-    )
+def _keys(secret: bytes, run_id: str, hello: Hello, nonce: str) -> SessionKeys:
+    return derive_keys(secret, bytes.fromhex(hello.nonce), bytes.fromhex(nonce), run_id, hello.worker_id)
 
 
-def check_hello(raw: bytes, secret: bytes, run_id: str, slot: int) -> Hello:
-    """Parse and verify; the MAC comes before every judgement on the content. Raises HandshakeError."""
+def _parse(raw: bytes) -> dict[str, str]:
+    """A small JSON object of strings, from somebody we do not know yet."""
     try:
-        fields = json.loads(raw) if len(raw) <= MAX_HELLO_BYTES else None
+        fields = json.loads(raw) if len(raw) <= MAX_MESSAGE_BYTES else None
     except (ValueError, RecursionError):
         fields = None
-    if not isinstance(fields, dict) or any(type(fields.get(k)) is not t for k, t in _FIELDS.items()):
+    if not isinstance(fields, dict) or not all(isinstance(value, str) for value in fields.values()):
         raise HandshakeError("malformed hello")
-    if not _WORKER_ID.fullmatch(fields["worker_id"]) or not _is_hex(fields["nonce"], fields["mac"]):
+    return fields
+
+
+def make_hello(secret: bytes, run_id: str, worker_id: str, host: str) -> tuple[bytes, Hello]:
+    """Return the bytes to write and what is needed to check the answer."""
+    fields = {"protocol": PROTOCOL, "run_id": run_id, "worker_id": worker_id, "host": host}
+    fields["nonce"] = secrets.token_hex(NONCE_BYTES)
+    fields["mac"] = _hello_mac(secret, fields)
+    return json.dumps(fields).encode(), Hello(worker_id, host, fields["nonce"], fields["mac"])
+
+
+def check_hello(raw: bytes, secret: bytes, run_id: str) -> Hello:
+    """Parse and verify; the MAC comes before every judgement on the content. Raises HandshakeError."""
+    fields = _parse(raw)
+    if fields.keys() != _HELLO_FIELDS:
         raise HandshakeError("malformed hello")
-    worker_id = fields["worker_id"]
-    mac = _mac(secret, "hello", _canonical(fields))
-    if not hmac.compare_digest(mac, fields["mac"]):
-        raise HandshakeError("join secret", worker_id)
+    if not _WORKER_ID.fullmatch(fields["worker_id"]) or not _HEX_64.fullmatch(fields["nonce"]):
+        raise HandshakeError("malformed hello")
+    hello = Hello(fields["worker_id"], fields["host"], fields["nonce"], fields["mac"])
+    if not _is_mac(hello.mac, _hello_mac(secret, fields)):
+        raise HandshakeError("join secret", hello)
     if fields["protocol"] != PROTOCOL:
-        raise HandshakeError("protocol", worker_id)
+        raise HandshakeError("protocol", hello)
     if fields["run_id"] != run_id:
-        raise HandshakeError("run", worker_id)
-    if fields["slot"] != slot:
-        raise HandshakeError("malformed hello", worker_id)
-    return Hello(worker_id, slot, fields["host"], bytes.fromhex(fields["nonce"]), mac)
+        raise HandshakeError("run", hello)
+    return hello
 
 
-def make_answer(secret: bytes, run_id: str, hello: Hello) -> tuple[bytes, SessionKeys]:
+def make_answer(secret: bytes, run_id: str, hello: Hello, slot: int) -> tuple[bytes, SessionKeys]:
     """Accept: return the bytes to write and the session's keys."""
-    nonce = secrets.token_bytes(NONCE_BYTES)
-    answer = {"nonce": nonce.hex(), "mac": _mac(secret, "answer", hello.mac, nonce.hex())}
-    return json.dumps(answer).encode(), derive_keys(secret, hello.nonce, nonce, run_id, hello.worker_id)
+    nonce = secrets.token_hex(NONCE_BYTES)
+    mac = _mac(secret, "answer", hello.mac, nonce, str(slot))
+    answer = json.dumps({"nonce": nonce, "slot": str(slot), "mac": mac}).encode()
+    return answer, _keys(secret, run_id, hello, nonce)
 
 
-def make_refusal(secret: bytes, reason: str, hello_mac: str = "") -> bytes:
-    """Refuse: signed when the hello's MAC was right, otherwise as good as unsigned (see above)."""
-    return json.dumps({"refused": reason, "mac": _mac(secret, "refused", hello_mac, reason)}).encode()
+def make_refusal(secret: bytes, reason: str, hello: Hello) -> bytes:
+    """Refuse. The MAC convinces a worker with the right secret; any other has to take our word."""
+    return json.dumps({"refused": reason, "mac": _mac(secret, "refused", hello.mac, reason)}).encode()
 
 
-def check_answer(raw: bytes, secret: bytes, run_id: str, hello: Hello) -> SessionKeys:
-    """The worker's side: verify that the learner knows the secret too. Raises HandshakeError."""
-    try:
-        answer = json.loads(raw) if len(raw) <= MAX_HELLO_BYTES else None
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, dict) or not all(type(v) is str for v in answer.values()):
-        raise HandshakeError("malformed hello")
+def check_answer(raw: bytes, secret: bytes, run_id: str, hello: Hello) -> tuple[SessionKeys, int]:
+    """Verify that the learner knows the secret too; returns keys and slot. Raises HandshakeError."""
+    answer = _parse(raw)
+    mac = answer.get("mac", "")
     if "refused" in answer:
-        raise HandshakeError(answer["refused"][:64])
-    nonce, mac = answer.get("nonce", ""), answer.get("mac", "")
-    if not _is_hex(nonce, mac) or not hmac.compare_digest(_mac(secret, "answer", hello.mac, nonce), mac):
+        reason = answer["refused"]
+        signed = _is_mac(mac, _mac(secret, "refused", hello.mac, reason))
+        raise HandshakeError(reason if signed else "join secret")
+    nonce, slot = answer.get("nonce", ""), answer.get("slot", "")
+    if not _HEX_64.fullmatch(nonce) or not _is_mac(mac, _mac(secret, "answer", hello.mac, nonce, slot)):
         raise HandshakeError("join secret")
-    return derive_keys(secret, hello.nonce, bytes.fromhex(nonce), run_id, hello.worker_id)
+    return _keys(secret, run_id, hello, nonce), int(slot)

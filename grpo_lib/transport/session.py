@@ -1,9 +1,10 @@
 """One sealed session over one wire: a sending and a receiving thread, heartbeats, acknowledgements, one end.
 
-The wire moves buffers of agreed sizes and may block; it is the only part that differs between Gloo and MPI. A
-frame crosses it as one block of `BLOCK_BYTES` (zero-padded, so that small messages all look alike) and, if
-longer, as chunks of `CHUNK_BYTES`. Each piece has its own deadline: a 100 MB adapter on a slow line is
-progress, not silence.
+The wire moves pieces of at most `PIECE_BYTES` and may block; it is the only part that differs between Gloo and
+MPI. A frame crosses it as one piece or several (small ones padded with zeros, so that they all look alike).
+Each piece has its own deadline: a 100 MB adapter on a slow line is progress, not silence. The receiver always
+offers a whole piece's room, whatever a header claims: Gloo aborts the process when more arrives than was
+offered.
 
 Why two threads: a Gloo wait cannot be polled, and its time-out destroys the pair. So the receiver blocks with
 the whole deadline, and the peer's sender makes sure that something arrives well before.
@@ -24,8 +25,8 @@ from typing import Protocol
 from grpo_lib.transport import Kind, MessageTooLarge
 from grpo_lib.transport.frames import OVERHEAD_BYTES, FrameError, Opener, Sealer
 
-BLOCK_BYTES = 512
-CHUNK_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
+_PADDED_BYTES = 512  # acknowledgements, heartbeats and leases have this size on the wire
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 VERSION_BYTES = 8  # a policy's version travels before its bytes
 GOODBYE_S = 5.0  # how long either side waits for the other to hear END or GOODBYE
@@ -53,9 +54,10 @@ class WireError(Exception):
 class Wire(Protocol):
     """Moves whole buffers between two members, one call per direction at a time. Raises only WireError."""
 
-    def send(self, data: memoryview, timeout: float) -> None: ...
+    def send(self, piece: memoryview, timeout: float) -> None: ...
 
-    def receive_into(self, data: memoryview, timeout: float) -> None: ...
+    def receive_into(self, room: memoryview, timeout: float) -> None:
+        """Receive one piece into the first bytes of `room`; how many is known from the frame's header."""
 
     def close(self) -> None:
         """Wake both threads that may block in the calls above; safe from any thread, any number of times."""
@@ -135,6 +137,7 @@ class Session:
         self._policy: bytes | None = None  # newest unsent; older ones are never sent
         self._queue: deque[tuple[Kind, bytes]] = deque()  # leases, batches, END, GOODBYE: in order
         self._in_flight: dict[int, Kind] = {}  # sent, not acknowledged
+        self._room = memoryview(bytearray(PIECE_BYTES))
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=f"{name}-{role}", daemon=True)
             for loop, role in ((self._send_loop, "send"), (self._receive_loop, "receive"))
@@ -235,14 +238,11 @@ class Session:
             last_sent = time.monotonic()
 
     def _send(self, frame: bytearray) -> None:
-        block = bytearray(BLOCK_BYTES)
-        block[: min(len(frame), BLOCK_BYTES)] = frame[:BLOCK_BYTES]
-        self._wire.send(memoryview(block), self._deadline_s)
-        view = memoryview(frame)
-        for start in range(BLOCK_BYTES, len(frame), CHUNK_BYTES):
-            self._wire.send(view[start : start + CHUNK_BYTES], self._deadline_s)
+        view = memoryview(frame.ljust(_PADDED_BYTES, b"\0"))
+        for start in range(0, len(view), PIECE_BYTES):
+            self._wire.send(view[start : start + PIECE_BYTES], self._deadline_s)
         self.counters.frames_sent += 1
-        self.counters.bytes_sent += max(len(frame), BLOCK_BYTES)
+        self.counters.bytes_sent += len(view)
 
     def _receive_loop(self) -> None:
         last_authentic = time.monotonic()
@@ -270,18 +270,15 @@ class Session:
                         self._on_frame(kind, sequence, payload)
 
     def _receive(self) -> tuple[Kind, int, bytes]:
-        block = bytearray(BLOCK_BYTES)
-        self._wire.receive_into(memoryview(block), self._deadline_s)
-        self.counters.frames_received += 1
-        self.counters.bytes_received += BLOCK_BYTES
-        length = self._opener.frame_length(block)
+        self._wire.receive_into(self._room, self._deadline_s)
+        length = self._opener.frame_length(self._room)
         frame = bytearray(length)
-        view = memoryview(frame)
-        view[: min(length, BLOCK_BYTES)] = block[:length]
-        for start in range(BLOCK_BYTES, length, CHUNK_BYTES):
-            piece = view[start : start + CHUNK_BYTES]
-            self._wire.receive_into(piece, self._deadline_s)
-            self.counters.bytes_received += len(piece)
+        frame[:PIECE_BYTES] = self._room[:length]
+        for start in range(PIECE_BYTES, length, PIECE_BYTES):
+            self._wire.receive_into(self._room, self._deadline_s)
+            frame[start : start + PIECE_BYTES] = self._room[: length - start]
+        self.counters.frames_received += 1
+        self.counters.bytes_received += max(length, _PADDED_BYTES)
         started = time.perf_counter()
         try:
             return self._opener.open(frame)
