@@ -109,7 +109,7 @@ TRAIN_PAIRS: tuple[Pair, ...] = tuple(pair for pair in ALL_PAIRS if not is_heldo
 
 
 def _draw(*parts: object) -> int:
-    """A 128-bit number that depends on `parts` alone; `random.Random` may draw differently in a later Python."""
+    """A 128-bit number from `parts` alone; `random.Random` may draw differently in a later Python."""
     return int.from_bytes(hashlib.sha256(":".join(map(str, parts)).encode()).digest()[:16])
 
 
