@@ -111,7 +111,7 @@ def check_chain(path: Path) -> ChainCheck:
     if raw and not raw.endswith(b"\n"):
         result.torn_lines.append(raw.count(b"\n") + 1)
     previous_torn = False
-    for number, line in enumerate(raw.rstrip(b"\n").split(b"\n") if raw else [], start=1):
+    for number, line in enumerate(raw.removesuffix(b"\n").split(b"\n") if raw else [], start=1):
         try:
             record = json.loads(line)
             seq, prev = record["seq"], record["prev"]

@@ -1,0 +1,154 @@
+"""Back-end `local`: learner and workers as processes of this machine.
+
+Each process has its own log file, gets the join secret through its environment, and holds a pipe to its launcher as
+a lifeline: when the launcher dies, however it dies, its processes end too.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, FOR_EXIT_CODE, Interrupted
+from grpo_lib.ledger import Ledger
+from grpo_lib.process import SECRET_VARIABLE
+from grpo_lib.runfolder import RunFolder
+from grpo_lib.settings import RunSettings
+
+_POLL_S = 0.2
+# A learner that is asked to end finishes its step and writes a checkpoint.
+_GRACE_S = 60.0
+
+
+@dataclass
+class _Child:
+    role: str
+    worker_id: str
+    process: subprocess.Popen
+    restarts: int = 0
+
+
+class LocalJob:
+    """The processes of one run on this machine.
+
+    Args:
+        run: the run folder; settings.json must be there.
+        port: where the learner listens.
+    """
+
+    def __init__(self, run: RunFolder, settings: RunSettings, ledger: Ledger, port: int):
+        self.run = run
+        self.settings = settings
+        self.ledger = ledger
+        self.port = port
+        self._secret = secrets.token_hex(32)
+        self._children: list[_Child] = []
+
+    def launch(self) -> None:
+        """Start all processes."""
+        self._children.append(self._start("learner", "", 0))
+        for number in range(self.settings.workers):
+            self._children.append(self._start("worker", f"worker-{number}", 0))
+
+    def watch(self, tick: Callable[[], None]) -> None:
+        """Wait for the learner, starting fallen workers again; `tick` is called several times a second.
+
+        Raises:
+            GrpoError: of the kind that the learner's exit code stands for.
+        """
+        learner = self._children[0]
+        while learner.process.poll() is None:
+            tick()
+            for child in [c for c in self._children[1:] if c.process.poll() is not None]:
+                self._ended(child)
+                self._children.remove(child)
+                if (
+                    child.process.returncode != EXIT_COMPLETE
+                    and child.restarts < self.settings.max_worker_restarts
+                ):
+                    self._children.append(self._start("worker", child.worker_id, child.restarts + 1))
+            time.sleep(_POLL_S)
+        tick()
+        self._children.remove(learner)
+        self._ended(learner)
+        code = learner.process.returncode
+        if code == EXIT_COMPLETE:
+            return
+        tail = self._log("learner").read_text(encoding="utf-8", errors="replace").strip().splitlines()[-12:]
+        raise FOR_EXIT_CODE.get(code, Interrupted)(
+            ar=f"انتهى المتعلِّم برمز {code}. آخر سجله:\n" + "\n".join(tail),
+            en=f"The learner ended with code {code}. The run id {self.run.run_id} can be resumed; its log: logs/learner.log",
+        )
+
+    def close(self) -> None:
+        """End whatever still runs: the learner first and gently, so that it can write its checkpoint."""
+        for child in self._children:
+            if child.process.poll() is None:
+                child.process.terminate()
+                try:
+                    child.process.wait(_GRACE_S)
+                except subprocess.TimeoutExpired:
+                    child.process.kill()
+                    child.process.wait()
+            self._ended(child)
+        self._children.clear()
+
+    def _start(self, role: str, worker_id: str, restarts: int) -> _Child:
+        settings = self.settings
+        if role == "learner":
+            command = ["grpo_lib.learner", "--run-dir", str(self.run.root), "--port", str(self.port)]
+            threads = settings.learner_threads
+        else:
+            threads = settings.worker_threads
+            command = [
+                "grpo_lib.worker",
+                "--run-id",
+                settings.run_id,
+                "--address",
+                f"{settings.bind}:{self.port}",
+            ]
+            command += ["--worker-id", worker_id, "--model", settings.model, "--bind", settings.bind]
+            command += ["--threads", str(threads)]
+            command += ["--heartbeat-s", str(settings.heartbeat_s), "--deadline-s", str(settings.deadline_s)]
+        environment = {
+            **os.environ,
+            SECRET_VARIABLE: self._secret,
+            "OMP_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.run.logs.mkdir(parents=True, exist_ok=True)
+        with self._log(worker_id or role).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command, "--lifeline"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+        self.ledger.append(
+            "process_started", role=role, worker_id=worker_id, pid=process.pid, threads=threads
+        )
+        return _Child(role, worker_id, process, restarts)
+
+    def _log(self, name: str):
+        return self.run.logs / f"{name}.log"
+
+    def _ended(self, child: _Child) -> None:
+        child.process.stdin.close()
+        code = child.process.returncode
+        self.ledger.append(
+            "process_ended",
+            role=child.role,
+            worker_id=child.worker_id,
+            pid=child.process.pid,
+            exit_code=code if code >= 0 else EXIT_INTERRUPTED,
+            signal=signal.Signals(-code).name if code < 0 else "",
+        )
