@@ -244,8 +244,9 @@ class GlooWorker(SessionWorker):
             answer = store.get(f"answer/{hello.nonce}")
             keys, slot = check_answer(answer, self._secret, self._run_id, hello)
             group = open_pair(rendezvous(store, keys, hello), 1, make_device(host), min(left(), _OPEN_S))
-            for key in (f"answer/{hello.nonce}", *(f"pair/{hello.nonce}/0/{rank}" for rank in (0, 1))):
-                store.delete_key(key)
+            store.delete_key(
+                f"answer/{hello.nonce}"
+            )  # the pair's keys stay: the other member may still read them
         except HandshakeError as error:
             raise JoinRefused(self.address, error.reason) from None
         except RuntimeError as error:

@@ -4,7 +4,8 @@ Measured with torch 2.13:
 
 * A wait that times out closes its pair for good, in both directions, and `is_completed` cannot poll: hence
   `session`. Nothing else closes a pair (`abort` and `shutdown` leave a blocked `recv` blocked), so
-  `GlooWire.close` uses this very trap.
+  `GlooWire.close` uses this very trap. A `send` that races with the peer's end is not even woken by that: it sits
+  out its own deadline (gloo's `Pair::signalException` leaves out what is queued for writing).
 * TCPStore listens on every interface unless it is handed a listening socket, so we bind that socket
   ourselves.
 * More bytes than `recv` offered abort the process, so every offer is a whole piece and every piece fits. A worker

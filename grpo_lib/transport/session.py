@@ -25,7 +25,8 @@ from typing import Protocol
 from grpo_lib.transport import Kind, MessageTooLarge
 from grpo_lib.transport.frames import OVERHEAD_BYTES, FrameError, Opener, Sealer
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20  # both ends must agree: whoever changes it raises PROTOCOL
+_JOIN_S = 1.0  # a thread not back by then sits in a wait that nothing can wake; it ends with its own deadline
 _PADDED_BYTES = 512  # acknowledgements, heartbeats and leases have this size on the wire
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 VERSION_BYTES = 8  # a policy's version travels before its bytes
@@ -39,8 +40,12 @@ _running: weakref.WeakSet[Session] = weakref.WeakSet()
 @atexit.register
 def _close_all() -> None:
     """A thread in a Gloo wait while the interpreter goes down aborts the process ("terminate called")."""
-    for session in list(_running):
-        session.close()
+    sessions = list(_running)
+    for session in sessions:
+        session._end("closed here")
+    deadline = time.monotonic() + _JOIN_S
+    for session in sessions:
+        session.join(deadline - time.monotonic())
 
 
 class WireError(Exception):
@@ -184,11 +189,16 @@ class Session:
         self._on_dropped(reason)
 
     def close(self, reason: str = "closed here") -> None:
-        """End now. Returns when both threads are gone, unless one of them is the caller."""
+        """End now, and see that the threads end."""
         self._end(reason)
+        self.join(_JOIN_S)
+
+    def join(self, timeout: float) -> None:
+        """Wait for both threads, except for the one that calls."""
+        deadline = time.monotonic() + timeout
         for thread in self._threads:
             if thread.ident is not None and thread is not threading.current_thread():
-                thread.join(timeout=self._deadline_s)
+                thread.join(timeout=max(deadline - time.monotonic(), 0.0))
 
     # ---- threads --------------------------------------------------------------------------------
 
