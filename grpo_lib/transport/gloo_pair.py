@@ -33,6 +33,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from grpo_lib.errors import WrongInput, isolate
 from grpo_lib.transport.session import WireError
 
+# In the thread whose wait timed out, and in the other one, whose wait that broke.
+_TIME_OUTS = ("Timed out waiting", "Application timeout caused pair closure")
+
 
 class GlooWire:
     """A two-member process group as a `session.Wire`. The peer is the member of the other rank."""
@@ -54,7 +57,8 @@ class GlooWire:
         try:
             start().wait(timedelta(seconds=timeout))
         except RuntimeError as error:  # the only type that Gloo raises; its text is the only detail
-            raise WireError("silent" if "Timed out" in str(error) else "connection closed") from error
+            timed_out = any(text in str(error) for text in _TIME_OUTS)
+            raise WireError("silent" if timed_out else "connection closed") from error
 
     def close(self) -> None:
         if self._closed.is_set():

@@ -100,7 +100,7 @@ def test_a_refusal_is_believed_only_when_signed():
     assert reason_of(check_answer, unsigned, SECRET, "run", hello) == "join secret"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=300), st.recursive(st.text(), st.lists).map(lambda j: json.dumps(j).encode())
