@@ -12,9 +12,12 @@ is written in `finally`. Exit codes: 0 complete, 2 wrong input, 3 refused by the
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +27,7 @@ import nbformat
 import papermill
 import yaml
 from tqdm import tqdm
+from traitlets.config import Config
 
 from grpo_lib import settings as run_settings
 from grpo_lib.errors import (
@@ -86,7 +90,8 @@ def _execute_one(name: str, settings: RunSettings, run: RunFolder) -> int:
     before = len(read_events(run.ledger))
     notebook = nbformat.read(notebook_path(name), as_version=4)
     target = run.notebooks / f"{name}.ipynb"
-    staged = Path(os.environ.get("TMPDIR", "/tmp")) / f"grpo-{settings.run_id}-{name}.ipynb"
+    # Not in the run folder yet: a launch that finds its folder locked must not write there.
+    staged = Path(tempfile.mkdtemp(prefix="grpo-")) / f"{name}.ipynb"
     try:
         with _progress(run, settings) if name == "train" else _quiet():
             papermill.execute_notebook(
@@ -96,6 +101,8 @@ def _execute_one(name: str, settings: RunSettings, run: RunFolder) -> int:
                 kernel_name="python3",
                 progress_bar=False,
                 cwd=os.getcwd(),
+                # The kernel's channels as sockets in a private folder: nothing of a cell crosses a TCP port.
+                config=Config({"KernelManager": {"transport": "ipc"}}),
             )
         failure = None
     except papermill.PapermillExecutionError as error:
@@ -107,7 +114,7 @@ def _execute_one(name: str, settings: RunSettings, run: RunFolder) -> int:
     finally:
         if staged.is_file() and run.ledger.is_file():
             write_atomic(target, _scrubbed(staged))
-        staged.unlink(missing_ok=True)
+        shutil.rmtree(staged.parent)
     return _outcome(failure, read_events(run.ledger)[before:], run)
 
 
@@ -193,8 +200,6 @@ def _progress(run: RunFolder, settings: RunSettings):
 
 
 def _closing_summary(settings: RunSettings, code: int) -> None:
-    import json
-
     run = RunFolder(settings.run_dir)
     shown = Path(settings.runs_dir) / run.run_id
     print(f"\nالتشغيل {isolate(run.run_id)}: {STATUS.get(code, 'failed')} ({code})")
@@ -215,7 +220,8 @@ def _closing_summary(settings: RunSettings, code: int) -> None:
         for path in paths:
             print(f"  {title}: {shown / path.relative_to(run.root)}")
     if code == EXIT_COMPLETE:
-        print(f"  ask it | اسأله: .venv/bin/python -m grpo_lib.ask {run.run_id}")
+        elsewhere = "" if settings.runs_dir == "runs" else f" --runs-dir {settings.runs_dir}"
+        print(f"  ask it | اسأله: .venv/bin/python -m grpo_lib.ask {run.run_id}{elsewhere}")
 
 
 def _arguments() -> argparse.Namespace:
