@@ -44,7 +44,7 @@ class FrameError(TransportError):
 
 @dataclass(frozen=True)
 class SessionKeys:
-    """One key per direction, so that equal sequence numbers never meet under one key; one for the rendezvous."""
+    """One key per direction, so that equal numbers never meet under one key; one for the rendezvous."""
 
     to_learner: bytes
     to_worker: bytes

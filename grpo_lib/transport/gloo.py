@@ -1,8 +1,8 @@
 """Gloo: one TCPStore where workers knock, then one two-member ProcessGroupGloo for each of them.
 
 Why pairs: a collective over all members hangs as soon as one of them dies; a pair dies alone. The store is
-open to whoever reaches its port. It carries only hellos (`handshake`), public values and Gloo's addresses:
-who meddles with it can keep workers out, not read or forge anything. (What Gloo can and cannot do:
+open to whoever reaches its port. It carries only hellos and answers (`handshake`) and Gloo's addresses,
+sealed: who meddles with it can keep workers out, not read or forge anything. (What Gloo can and cannot do:
 `gloo_pair`.)
 """
 

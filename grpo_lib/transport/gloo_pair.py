@@ -4,12 +4,12 @@ Measured with torch 2.13:
 
 * A wait that times out closes its pair for good, in both directions, and `is_completed` cannot poll: hence
   `session`. Nothing else closes a pair (`abort` and `shutdown` leave a blocked `recv` blocked), so
-  `GlooWire.close` uses this very trap. A `send` that races with the peer's end is not even woken by that: it sits
-  out its own deadline (gloo's `Pair::signalException` leaves out what is queued for writing).
+  `GlooWire.close` uses this very trap. A `send` that races with the peer's end is not even woken by that: it
+  sits out its own deadline (gloo's `Pair::signalException` leaves out what is queued for writing).
 * TCPStore listens on every interface unless it is handed a listening socket, so we bind that socket
   ourselves.
-* More bytes than `recv` offered abort the process, so every offer is a whole piece and every piece fits. A worker
-  that knows the secret and breaks this on purpose can still end the learner; the run then resumes.
+* More bytes than `recv` offered abort the process, so every offer is a whole piece and every piece fits. A
+  worker that knows the secret and breaks this on purpose can still end the learner; the run then resumes.
 * Gloo listens on the address of its device. Its data ports are the kernel's choice
   (`net.ipv4.ip_local_port_range`): the wheel offers no way to set them. Either end may be the one that
   connects, so a firewall must let both in.
@@ -74,7 +74,8 @@ class GlooWire:
 class SealedStore(dist.Store):
     """What Gloo reads and writes while two members meet, sealed with a key that only they have.
 
-    Gloo trusts what it finds there, addresses and lengths; a stranger's bytes under its keys crash the process.
+    Gloo trusts what it finds there, addresses and lengths; a stranger's bytes under its keys crash the
+    process.
     """
 
     def __init__(self, inner: dist.Store, key: bytes, prefix: str) -> None:

@@ -17,7 +17,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from grpo_lib.errors import WrongInput
+from grpo_lib.errors import WrongInput, isolate
 from grpo_lib.transport import PROTOCOL
 from grpo_lib.transport.frames import SessionKeys, derive_keys
 
@@ -52,7 +52,7 @@ def check_secret(secret: bytes) -> bytes:
     """Refuse a secret that could be guessed from a recorded hello."""
     if len(secret) < MIN_SECRET_BYTES:
         raise WrongInput(
-            ar=f"سرّ الانضمام أقصر من {MIN_SECRET_BYTES} بايتًا. ولّده عشوائيًا، ولا تختره بنفسك.",
+            ar=f"سرّ الانضمام أقصر من {isolate(MIN_SECRET_BYTES)} بايتًا. ولّده عشوائيًا، ولا تختره بنفسك.",
             en=f"The join secret is shorter than {MIN_SECRET_BYTES} bytes. Generate it, do not choose it.",
         )
     return secret
@@ -62,7 +62,7 @@ def check_worker_id(worker_id: str) -> str:
     """A worker id ends up in file names and reports, so only plain characters."""
     if not _WORKER_ID.fullmatch(worker_id):
         raise WrongInput(
-            ar="معرّف العامل: أحرف لاتينية وأرقام ونقطة وشرطة، حتى 64 محرفًا.",
+            ar=f"معرّف العامل: أحرف لاتينية وأرقام ونقطة وشرطة، حتى {isolate(64)} محرفًا.",
             en="A worker id has Latin letters, digits, dots and dashes, at most 64 characters.",
         )
     return worker_id

@@ -186,6 +186,8 @@ class SessionLearner:
             self._joined[peer.worker_id] = peer
             if self._policy is not None:
                 peer.session.post(Kind.POLICY, self._policy)
+            if self._finished:  # since we looked
+                peer.session.post(Kind.END)
         if old is not None:
             old.session.close("replaced")
         peer.state = "joined"

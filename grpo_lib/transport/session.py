@@ -1,10 +1,10 @@
 """One sealed session over one wire: a sending and a receiving thread, heartbeats, acknowledgements, one end.
 
-The wire moves pieces of at most `PIECE_BYTES` and may block; it is the only part that differs between Gloo and
-MPI. A frame crosses it as one piece or several (small ones padded with zeros, so that they all look alike).
-Each piece has its own deadline: a 100 MB adapter on a slow line is progress, not silence. The receiver always
-offers a whole piece's room, whatever a header claims: Gloo aborts the process when more arrives than was
-offered.
+The wire moves pieces of at most `PIECE_BYTES` and may block; it is the only part that differs between Gloo
+and MPI. A frame crosses it as one piece or several (small ones padded with zeros, so that they all look
+alike). Each piece has its own deadline: a 100 MB adapter on a slow line is progress, not silence. The
+receiver always offers a whole piece's room, whatever a header claims: Gloo aborts the process when more
+arrives than was offered.
 
 Why two threads: a Gloo wait cannot be polled, and its time-out destroys the pair. So the receiver blocks with
 the whole deadline, and the peer's sender makes sure that something arrives well before.
@@ -32,8 +32,6 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 VERSION_BYTES = 8  # a policy's version travels before its bytes
 GOODBYE_S = 5.0  # how long either side waits for the other to hear END or GOODBYE
 _ACKNOWLEDGED = frozenset({Kind.POLICY, Kind.LEASE, Kind.BATCH, Kind.END, Kind.GOODBYE})
-
-
 _running: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -84,7 +82,7 @@ class Counters:
         """Sum another session into this one."""
         for name in ("frames_sent", "bytes_sent", "frames_received", "bytes_received", "seal_s", "open_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.dropped.update(other.dropped)
+        self.dropped.update(dict(other.dropped))  # a copy: its session may be counting just now
 
     @classmethod
     def total(cls, counters: list[Counters]) -> dict:
@@ -109,11 +107,16 @@ def check_size(payload: bytes, max_frame_bytes: int) -> None:
 class Session:
     """A live link to one peer.
 
-    Args: wire: An open wire; the session closes it. sealer: For what we send. opener: For what we receive.
-    heartbeat_s: Something is sent at least this often. deadline_s: The peer is lost when nothing was heard
-    for this long. on_frame: Called in the receiving thread as (kind, sequence, payload) for every frame but
-    HEARTBEAT and ACK. on_dropped: Called in the receiving thread with the reason. on_end: Called once, in
-    whichever thread noticed, with the reason.
+    Args:
+        wire: An open wire; the session closes it.
+        sealer: For what we send.
+        opener: For what we receive.
+        heartbeat_s: Something is sent at least this often.
+        deadline_s: The peer is lost when nothing was heard for this long.
+        on_frame: Called in the receiving thread as (kind, sequence, payload), but not for HEARTBEAT and ACK.
+        on_dropped: Called in the receiving thread with the reason.
+        on_end: Called once, in whichever thread noticed, with the reason; nothing is delivered afterwards.
+        name: Of the threads.
     """
 
     def __init__(

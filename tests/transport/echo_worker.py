@@ -1,7 +1,7 @@
-"""Worker processes for the tests: each sends every lease back, joins again when the learner is lost, ends with the run.
+"""Worker processes for the tests: each sends leases back, joins again after a loss, ends with the run.
 
-Importing torch takes seconds, so one interpreter imports it and forks the workers before anything else happens. It
-prints their process ids, then, when all are gone, how each of them ended.
+Importing torch takes seconds, so one interpreter imports it and forks the workers before anything else
+happens. It prints their process ids, then, when all are gone, how each of them ended.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Sealing: whatever happens to a frame on the way, it opens unchanged, once and in order, or raises FrameError."""
+"""Sealing: whatever happens to a frame, it opens unchanged, once and in order, or raises FrameError."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""What only Gloo has: processes that die or stop, ports, strangers at the store, and what crosses the network."""
+"""What only Gloo has: processes that die or stop, ports, strangers, and what crosses the network."""
 
 import contextlib
 import json
