@@ -1,10 +1,10 @@
-"""The contract of `grpo_lib.transport`, run over every transport in `conftest.TRANSPORTS`."""
+"""The contract of `grpo_lib.transport`, run over every transport in `transport_ends.TRANSPORTS`."""
 
 import threading
 import time
 
 import pytest
-from conftest import DEADLINE_S, event_of, events_until
+from transport_ends import DEADLINE_S, event_of, events_until
 
 from grpo_lib.transport import (
     Arrived,
@@ -130,7 +130,7 @@ def test_publishing_does_not_wait_for_anybody(link):
     started = time.perf_counter()
     for version in range(20):
         learner.publish(version, bytes(4_000_000))
-    assert time.perf_counter() - started < 1.0
+    assert time.perf_counter() - started < 2.0
 
 
 def test_credit_holds_a_worker_back_until_the_learner_takes_a_batch(link):

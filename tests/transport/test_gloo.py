@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import DEADLINE_S, HEARTBEAT_S, PORTS, SECRET, Gloo, Link, event_of, events_until
+from transport_ends import DEADLINE_S, HEARTBEAT_S, PORTS, SECRET, Gloo, Link, event_of, events_until
 
 from grpo_lib.errors import WrongInput
 from grpo_lib.transport import Arrived, Dropped, Joined, JoinRefused, LearnerLost, Lost, OpenedGroup, Refused
@@ -89,7 +89,7 @@ def test_kill_and_stop_touch_one_pair_only_and_a_resumed_worker_joins_again(link
 LEARNER_THAT_DIES = """
 import os, signal, sys
 sys.path.insert(0, {folder!r})
-from conftest import Gloo
+from transport_ends import Gloo
 if os.fork() == 0:
     learner = Gloo().learner()
     print(learner.address, flush=True)

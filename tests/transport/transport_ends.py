@@ -1,0 +1,80 @@
+"""What every transport test needs: ends that are closed in any case, and patience with a deadline.
+
+A new transport adds a factory to `TRANSPORTS`; `test_endpoints.py` then holds it to the same contract.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from grpo_lib.transport import Event, LearnerEndpoint, WorkerEndpoint
+from grpo_lib.transport.gloo import GlooLearner, GlooWorker
+
+SECRET = b"a secret of the test, not of a run"
+HEARTBEAT_S, DEADLINE_S = 0.5, 3.0
+PORTS = range(29600, 29700)
+
+
+class Gloo:
+    """Makes both ends of one run over Gloo."""
+
+    def learner(self, **changes) -> LearnerEndpoint:
+        given = dict(run_id="run", secret=SECRET, bind="127.0.0.1", ports=PORTS, welcome={"steps": 60})
+        given |= dict(heartbeat_s=HEARTBEAT_S, deadline_s=DEADLINE_S, admit=lambda worker_id, info: None)
+        return GlooLearner(**(given | changes))
+
+    def worker(self, learner: LearnerEndpoint, worker_id: str, **changes) -> WorkerEndpoint:
+        given = dict(run_id="run", secret=SECRET, address=learner.address, worker_id=worker_id)
+        given |= dict(heartbeat_s=HEARTBEAT_S, deadline_s=DEADLINE_S)
+        return GlooWorker(**(given | changes))
+
+
+TRANSPORTS = {"gloo": Gloo}
+
+
+class Link:
+    """A transport under test; remembers what it made."""
+
+    def __init__(self, transport) -> None:
+        self._transport = transport
+        self._made: list = []
+
+    def learner(self, **changes) -> LearnerEndpoint:
+        self._made.append(self._transport.learner(**changes))
+        return self._made[-1]
+
+    def worker(self, learner: LearnerEndpoint, worker_id: str, **changes) -> WorkerEndpoint:
+        self._made.append(self._transport.worker(learner, worker_id, **changes))
+        return self._made[-1]
+
+    def joined(self, learner: LearnerEndpoint, worker_id: str, **changes) -> WorkerEndpoint:
+        """A worker whose joining the learner has already seen."""
+        worker = self.worker(learner, worker_id, **changes)
+        worker.join({})
+        event_of(learner, lambda event: type(event).__name__ == "Joined" and event.worker_id == worker_id)
+        return worker
+
+    def close(self) -> None:
+        for end in reversed(self._made):
+            end.close()
+
+
+def events_until(
+    learner: LearnerEndpoint, wanted: Callable[[Event], bool], timeout: float = 15.0
+) -> list[Event]:
+    """Receive until an event satisfies `wanted`; all events so far, the wanted one last."""
+    deadline = time.monotonic() + timeout
+    seen: list[Event] = []
+    while time.monotonic() < deadline:
+        event = learner.receive(0.1)
+        if event is not None:
+            seen.append(event)
+            if wanted(event):
+                return seen
+    raise AssertionError(f"not within {timeout} s; seen: {seen}")
+
+
+def event_of(learner: LearnerEndpoint, wanted: Callable[[Event], bool], timeout: float = 15.0) -> Event:
+    """The first event that satisfies `wanted`."""
+    return events_until(learner, wanted, timeout)[-1]
