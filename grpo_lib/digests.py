@@ -56,13 +56,13 @@ def holdings(paths: RunFolder) -> list[dict[str, Any]]:
     return rows
 
 
-def of_decision(decision: dict[str, Any]) -> set[str]:
+def of_decision(decision: dict[str, Any]) -> list[str]:
     """Digests that bind a decision: of its canonical JSON with and without its own `digest` field."""
     try:
         rest = {key: value for key, value in decision.items() if key != "digest"}
-        return {sha256(canonical(decision)), sha256(canonical(rest))}
+        return [sha256(canonical(decision)), sha256(canonical(rest))]
     except ValueError:
-        return set()
+        return []
 
 
 def _row(root: Path, name: str, recorded: Any, seq: int | None) -> dict[str, Any]:
@@ -73,12 +73,12 @@ def _row(root: Path, name: str, recorded: Any, seq: int | None) -> dict[str, Any
     if not inside or not path.is_file():
         return row | {"state": "missing" if recorded else "not_recorded"}
     digest = file_sha256(path)
-    known = {digest}
+    known = [digest]
     if path.suffix == ".json":
         # The ledger may hold the digest of the bytes or of the canonical JSON value; both bind the content.
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-            known |= of_decision(value) if name == "decision.json" else {sha256(canonical(value))}
+            known += of_decision(value) if name == "decision.json" else [sha256(canonical(value))]
         except (ValueError, AttributeError):
             pass  # not JSON: the digest of the bytes decides
     state = "not_recorded" if not recorded else "match" if recorded in known else "differs"

@@ -12,22 +12,20 @@ Reads without torch, so that an officer's machine can build reports.
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
-from grpo_lib import digests, measures
+from grpo_lib import digests, drafts, measures
 from grpo_lib.errors import WrongInput, isolate
-from grpo_lib.incidents import data_of, find, public
+from grpo_lib.incidents import cleaned, data_of, find, public
 from grpo_lib.ledger import check_chain, read_events
+from grpo_lib.measures import number
 from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, sha256
 from grpo_lib.settings import TEACHING_MODEL, RunSettings
 
 SCHEMA = "grpo-lib/evidence/1"
 LEDGER = "ledger/events.jsonl"
-# What only people know; a report that lacks one of them is a draft.
-STATED = ("organisation", "responsible", "purpose", "country", "retention_until")
 
 
 def fact(
@@ -36,8 +34,8 @@ def fact(
     """One figure with its source. `absent` is `not_stated` (a person owes it) or `not_measured` (the run owes it)."""
     if isinstance(value, str):
         value = public(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        value = None
+    elif not isinstance(value, int) and number(value) is None:
+        value = None  # a list, an object, or a number that is none
     missing = value is None or value == ""
     source = {"file": file, "field": field, "seq": seq}
     return {"value": None if missing else value, "source": source, "absent": absent if missing else None}
@@ -66,6 +64,10 @@ class _Folder:
             problem = "unreadable"
         self.problems.append({"file": self.name(path), "problem": problem})
         return {}
+
+    def optional(self, path: Path) -> dict[str, Any]:
+        """Like `json`, for a file whose absence is no fault."""
+        return self.json(path) if path.is_file() else {}
 
     def rows(self, path: Path) -> list[dict[str, Any]]:
         """Whole JSON lines that are objects."""
@@ -119,6 +121,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "staleness": measures.staleness(events, settings),
         "sync": measures.sync(events),
         "overlap": measures.overlap(timeline, evaluation),
+        "traffic": measures.traffic(folder.optional(paths.root / "transport.json")),
         "ledger": ledger,
         "versions": _facts(versions, started, "versions"),
         "machine": _facts(machine, started, "machine"),
@@ -131,8 +134,8 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "problems": folder.problems,
         "series": measures.series(metrics, timeline, evaluation, settings),
     }
-    evidence["contradictions"] = _contradictions(settings, decision, manifest, events)
-    evidence["draft"] = _draft(evidence)
+    evidence["contradictions"] = drafts.contradictions(settings, decision, manifest, events)
+    evidence["draft"] = drafts.reasons(evidence)
     return evidence
 
 
@@ -146,7 +149,7 @@ def _ledger(folder: _Folder) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if not any(raw):
         folder.problems.append({"file": LEDGER, "problem": "missing" if not path.is_file() else "unreadable"})
         raw = []
-    events = read_events(path)
+    events = [cleaned(event) for event in read_events(path)]
     covered = len(raw)
     while events and events[-1].get("event") == "report_built":
         events.pop()
@@ -161,7 +164,7 @@ def _ledger(folder: _Folder) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "lines": covered,
         "first": sha256(raw[0]) if raw else None,
         "head": sha256(raw[covered - 1]) if covered else None,
-        "intact": bool(raw) and checked and not faults,
+        "intact": bool(events) and checked and not faults,
         "faults": [public(fault) for fault in faults[:20]],
         "broken_lines": broken[:20],
         "torn_lines": torn,
@@ -303,69 +306,12 @@ def _decision(decision: dict[str, Any]) -> dict[str, Any]:
         for reason in _list(decision.get("reasons"))
         if isinstance(reason, dict)
     ]
-    digest = decision.get("digest")
+    digest = fact(decision.get("digest"), "decision.json", "digest")
     return {
         "verdict": fact(decision.get("verdict"), "decision.json", "verdict"),
         "decided_at": fact(decision.get("decided_at"), "decision.json", "decided_at"),
-        "digest": fact(digest, "decision.json", "digest"),
-        "digest_holds": digest in digests.of_decision(decision) if digest else None,
+        "digest": digest,
+        "digest_holds": digest["value"] in digests.of_decision(decision) if digest["value"] else None,
         "reasons": reasons,
         "conditions": [public(condition) for condition in _list(decision.get("conditions"))],
     }
-
-
-def _contradictions(
-    settings: dict[str, Any], decision: dict[str, Any], manifest: dict[str, Any], events: list[dict[str, Any]]
-) -> list[str]:
-    """Names of statements that differ between the files of one run."""
-    decided = decision.get("data") if isinstance(decision.get("data"), dict) else {}
-    place = decision.get("place") if isinstance(decision.get("place"), dict) else {}
-    told = {
-        "data_class": [
-            settings.get("data_class"),
-            decided.get("class"),
-            manifest.get("data_class", manifest.get("class")),
-        ],
-        "personal_data": [
-            settings.get("personal_data"),
-            decided.get("personal_data"),
-            manifest.get("personal_data"),
-        ],
-        "country": [settings.get("country"), place.get("declared_country")],
-        "backend": [settings.get("backend"), place.get("backend")],
-        "run_id": [settings.get("run_id"), *(event.get("run_id") for event in events)],
-    }
-    return [name for name, values in told.items() if len({str(v) for v in values if v is not None}) > 1]
-
-
-# ----------------------------------------------------------------------------------------------------- draft
-
-
-def _draft(evidence: dict[str, Any]) -> list[dict[str, Any]]:
-    """Why this report is a draft; empty when it is not."""
-    reasons: list[dict[str, Any]] = []
-    unstated = [
-        name
-        for name in STATED
-        if (evidence["who"] | evidence["where"] | evidence["until"])[name]["value"] is None
-    ]
-    differing = [row["file"] for row in evidence["files"] if row["state"] in ("differs", "missing")]
-    if not evidence["ledger"]["intact"]:
-        reasons.append({"kind": "ledger", "names": []})
-    if evidence["decision"]["digest_holds"] is False:
-        differing.append("decision.json")
-    if differing:
-        reasons.append({"kind": "files_differ", "names": sorted(set(differing))})
-    if evidence["contradictions"]:
-        reasons.append({"kind": "contradictions", "names": evidence["contradictions"]})
-    if evidence["status"]["value"] != "complete":
-        reasons.append({"kind": "not_complete", "names": []})
-    if evidence["problems"]:
-        reasons.append(
-            {"kind": "files_missing", "names": [problem["file"] for problem in evidence["problems"]]}
-        )
-    if evidence["result"]["trained"] is None:
-        reasons.append({"kind": "no_evaluation", "names": []})
-    if unstated:
-        reasons.append({"kind": "not_stated", "names": unstated})
-    return reasons

@@ -45,6 +45,18 @@ def data_of(event: dict[str, Any]) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
+def cleaned(event: dict[str, Any]) -> dict[str, Any]:
+    """A ledger event whose fields have the kinds that readers rely on; what has another kind becomes None."""
+    names = ("time", "run_id", "event", "actor")
+    texts = {name: value if isinstance(value := event.get(name), str) else None for name in names}
+    seq = event.get("seq")
+    return {**texts, "seq": seq if _whole(seq) else None, "data": data_of(event)}
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def find(
     events: Iterable[dict[str, Any]], torn_lines: Iterable[int], broken_lines: Iterable[int]
 ) -> list[dict[str, Any]]:
@@ -60,10 +72,17 @@ def find(
         *(_incident("torn_line", "handled", None, line=line) for line in torn_lines),
     ]
     grouped: dict[tuple, dict[str, Any]] = {}
-    for event in events:
+    events = list(events)
+    last_end = max(
+        (place for place, event in enumerate(events) if event.get("event") == "run_ended"), default=None
+    )
+    for place, event in enumerate(events):
         one = _from_event(event)
         if one is None:
             continue
+        # An earlier end that was resumed from is over; the last one says how the run stands.
+        if one["kind"] == "not_complete" and place != last_end:
+            one["severity"] = "handled"
         # Thousands of alike drops become one row with a count; every other incident keeps its own row.
         if one["kind"] in ("message_dropped", "stale_dropped"):
             key = (one["kind"], one["values"].get("worker"), one["values"].get("reason"))
@@ -84,9 +103,11 @@ def _incident(
         "kind": kind,
         "severity": severity,
         "time": event.get("time") if event else None,
-        "seqs": [event["seq"]] if event and isinstance(event.get("seq"), int) else [],
+        "seqs": [event["seq"]] if event and event["seq"] is not None else [],
         "count": count,
-        "values": {key: public(value) if isinstance(value, str) else value for key, value in values.items()},
+        "values": {
+            key: value if value is None or _whole(value) else public(value) for key, value in values.items()
+        },
     }
 
 
@@ -103,9 +124,7 @@ def _from_event(event: dict[str, Any]) -> dict[str, Any] | None:
             return _incident("message_dropped", "handled", event, worker=worker, reason=reason)
         case "stale_dropped":
             groups = data.get("groups")
-            return _incident(
-                "stale_dropped", "expected", event, count=groups if isinstance(groups, int) else 1
-            )
+            return _incident("stale_dropped", "expected", event, count=groups if _whole(groups) else 1)
         case "checkpoint_refused":
             return _incident("checkpoint_refused", "serious", event, step=data.get("step"), reason=reason)
         case "resumed" if not data.get("torn_line"):
@@ -118,8 +137,7 @@ def _from_event(event: dict[str, Any]) -> dict[str, Any] | None:
                 kind,
                 "handled",
                 event,
-                role=data.get("role"),
-                worker=worker,
+                process=worker or data.get("role"),
                 signal=data.get("signal"),
                 exit_code=data.get("exit_code"),
             )

@@ -46,11 +46,15 @@ def interval(value: Any) -> dict[str, float] | None:
 def result(evaluation: dict[str, Any]) -> dict[str, Any]:
     """Held-out accuracy before and after; None where it was not measured."""
 
+    # The evaluation names pass@k by its k, which is the number of samples per question.
+    k = number(evaluation.get("samples_per_question"))
+
     def side(name: str) -> dict[str, Any] | None:
         values = evaluation.get(name)
         if not isinstance(values, dict):
             return None
-        found = {key: interval(values.get(key)) for key in ("greedy", "sampled", "pass_at_8")}
+        found = {key: interval(values.get(key)) for key in ("greedy", "sampled")}
+        found["pass_at_k"] = interval(values.get(f"pass_at_{k}"))
         share = number(values.get("reasoning_share"))
         return {**found, "reasoning_share": share} if any(found.values()) else None
 
@@ -159,6 +163,12 @@ def staleness(events: list[dict[str, Any]], settings: dict[str, Any]) -> dict[st
     }
 
 
+def traffic(transport: dict[str, Any]) -> dict[str, Any]:
+    """What the learner's end of the transport counted: frames and bytes on the wire, seconds spent sealing."""
+    names = ("sessions", "frames_sent", "bytes_sent", "frames_received", "bytes_received", "seal_s", "open_s")
+    return {name: value for name in names if (value := number(transport.get(name))) is not None}
+
+
 # ----------------------------------------------------------------------------------------------- time and series
 
 
@@ -202,11 +212,16 @@ def overlap(timeline: list[dict[str, Any]], evaluation: dict[str, Any]) -> dict[
     steps = _union(
         [(s["start"], s["end"]) for s in all_spans if s["actor"] == "learner" and s["kind"] == "step"]
     )
+    first, last = (steps[0][0], steps[-1][1]) if steps else (0.0, 0.0)
     generate = _union(
-        [(s["start"], s["end"]) for s in all_spans if s["actor"] != "learner" and s["kind"] == "generate"]
+        [
+            (max(s["start"], first), min(s["end"], last))
+            for s in all_spans
+            if s["actor"] != "learner" and s["kind"] == "generate" and s["end"] > first and s["start"] < last
+        ]
     )
     recorded = evaluation.get("overlap") if isinstance(evaluation.get("overlap"), dict) else {}
-    training = steps[-1][1] - steps[0][0] if steps else 0.0
+    training = last - first
     shared = _shared(steps, generate)
     return {
         "share": shared / training if training else None,
@@ -232,7 +247,8 @@ def series(
         return [[row["step"], value] for row in rows if (value := number(row.get(name))) is not None]
 
     curve = []
-    for point in evaluation.get("curve") or []:
+    points = evaluation.get("curve")
+    for point in points if isinstance(points, list) else []:
         accuracy = interval(point.get("sampled")) if isinstance(point, dict) else None
         step = number(point.get("step")) if isinstance(point, dict) else None
         if accuracy and step is not None:

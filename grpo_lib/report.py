@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from grpo_lib.runfolder import RunFolder, write_atomic
 from grpo_lib.wording import ltr, own
 
 REPORTS = ("training-audit", "data-residency")
-_FIGURES = {"reward": plots.reward_curve, "staleness": plots.staleness, "timeline": plots.timeline}
+FIGURES = {"reward": plots.reward_curve, "staleness": plots.staleness, "timeline": plots.timeline}
 
 
 def build(run_dir: Path | str, languages: Iterable[str] = wording.LANGUAGES) -> list[Path]:
@@ -49,7 +50,7 @@ def build(run_dir: Path | str, languages: Iterable[str] = wording.LANGUAGES) -> 
     folder = RunFolder(run_dir).reports
     written = []
     for language in languages:
-        drawn = {name: plots.svg(draw(evidence["series"], language)) for name, draw in _FIGURES.items()}
+        drawn = {name: plots.svg(draw(evidence["series"], language)) for name, draw in FIGURES.items()}
         for report in REPORTS:
             path = folder / f"{report}.{language}.html"
             write_atomic(path, render(evidence, report, language, drawn))
@@ -63,17 +64,10 @@ def render(evidence: dict[str, Any], report: str, language: str, drawn: dict[str
     Args:
         evidence: What `evidence.collect` returned.
         report: A name in `REPORTS`.
-        drawn: SVG text of each figure in `_FIGURES`.
+        drawn: SVG text of each figure in `FIGURES`.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(data_path("templates")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     view = _View(evidence, language, drawn)
-    environment.globals |= view.functions() | {
+    context = view.functions() | {
         "e": evidence,
         "language": language,
         "report": report,
@@ -81,9 +75,35 @@ def render(evidence: dict[str, Any], report: str, language: str, drawn: dict[str
         "ledger": LEDGER,
         "uses_nccl": any(group["backend"] == "nccl" for group in evidence["groups"]),
     }
-    return environment.get_template(f"{report}.html.j2").render()
+    return _templates().get_template(f"{report}.html.j2").render(context)
 
 
+def incident_rows(evidence: dict[str, Any], language: str) -> list[tuple[Markup, ...]]:
+    """Severity, time, sentence and count of each incident as HTML, for a table in a notebook."""
+    view = _View(evidence, language, {})
+    return [
+        (
+            view.t(f"severity_{one['severity']}"),
+            view.clock(one["time"]) if one["time"] else view.t("not_recorded"),
+            view.incident(one),
+            ltr(one["count"]),
+        )
+        for one in evidence["incidents"]
+    ]
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(data_path("templates")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
 def _style() -> Markup:
     """The style sheet with the Arabic face inside it. Both are our own files, hence markup."""
     font = base64.b64encode(data_path("fonts", "NotoNaskhArabic-Regular.ttf").read_bytes()).decode("ascii")
@@ -91,7 +111,7 @@ def _style() -> Markup:
         '@font-face { font-family: "Noto Naskh Arabic"; unicode-range: U+0600-06FF, U+0750-077F, U+FB50-FDFF, U+FE70-FEFF;'
         f' src: url("data:font/ttf;base64,{font}") format("truetype"); }}\n'
     )
-    return Markup(face + data_path("styles.css").read_text(encoding="utf-8"))  # noqa: S704
+    return Markup(face + data_path("styles.css").read_text(encoding="utf-8"))
 
 
 class _View:
@@ -139,17 +159,18 @@ class _View:
                 return self.word("country", one) + Markup(" ({})").format(ltr(one))
             case "addresses":
                 return Markup(self._comma()).join(self.word("address", part) for part in one.split(", "))
-        return own(one) if isinstance(one, str) else self.number(one)
+        # A setting is printed as it was given; only measures are rounded.
+        return own(one) if isinstance(one, str) else ltr(one)
 
     def number(self, one: Any) -> Markup:
-        """A number with at most three decimals; thousands apart by a narrow no-break space."""
+        """A count with its thousands apart (narrow no-break space), or a measure with at most three decimals."""
         if one is None:
             return self.absent("not_measured")
         if isinstance(one, bool) or not isinstance(one, int | float):
             return ltr(one)
-        if isinstance(one, int) or float(one).is_integer() and abs(one) >= 1000:
-            return ltr(f"{int(one):,}".replace(",", "\u202f") if abs(one) >= 10_000 else int(one))
-        return ltr(f"{one:.3f}" if 0.001 <= abs(one) < 1000 else f"{one:g}" if abs(one) < 1 else f"{one:.1f}")
+        if isinstance(one, int):
+            return ltr(f"{one:,}".replace(",", "\u202f") if abs(one) >= 10_000 else one)
+        return ltr(f"{one:g}" if 0 < abs(one) < 0.001 else f"{one:.3f}".rstrip("0").rstrip("."))
 
     def percent(self, share: float | None) -> Markup:
         return self.absent("not_measured") if share is None else ltr(f"{100 * share:.1f}\u202f%")
@@ -165,6 +186,11 @@ class _View:
         if found is None:
             return self.absent("not_measured")
         return ltr(f"{found['mean']:.3f} ({found['low']:.3f}–{found['high']:.3f})")
+
+    def pass_at_k(self) -> Markup:
+        """`pass@8`, by the number of samples per question."""
+        k = self.evidence["result"]["samples_per_question"]
+        return ltr(f"pass@{'k' if k is None else k}")
 
     def change(self, key: str) -> Markup:
         """Difference of a measure after and before, with its sign."""
@@ -196,21 +222,25 @@ class _View:
         return self.absent("not_recorded") if seq is None else ltr(seq + 1)
 
     def span(self, seqs: list[int]) -> Markup | str:
-        """Ledger lines as `12`, `12, 15` or `12–40`."""
+        """Ledger lines as `12`, `12, 15` or, when there are more, first and last: `12–40`."""
         if not seqs:
             return ""
-        shown = ", ".join(str(seq + 1) for seq in seqs) if len(seqs) <= 2 else f"{seqs[0] + 1}–{seqs[-1] + 1}"
-        return ltr(shown)
+        few = ", ".join(str(seq + 1) for seq in seqs)
+        return ltr(few) if len(seqs) <= 3 else self._range(seqs)
+
+    def _range(self, seqs: list[int]) -> Markup:
+        first, last = seqs[0] + 1, seqs[-1] + 1
+        return ltr(first if first == last else f"{first}–{last}")
 
     def lines(self, seqs: list[int]) -> Markup | str:
         return self._small(self.t("source_line", line=self.span(seqs))) if seqs else ""
 
     def cite(self, file: str, field: str, seqs: list[int] | None = None) -> Markup:
-        """Where a figure was read: file, field and ledger lines."""
+        """Where a figure was read: file, field, and the ledger line or the first and last of a range."""
         where = ltr(f"{file}: {field}" if field else file)
         if seqs:
-            where += Markup(self._comma()) + self.t("source_line", line=self.span(seqs))
-        return self._small(self.t("source") + ": " + where)
+            where += Markup(self._comma()) + self.t("source_line", line=self._range(seqs))
+        return self._small(where)
 
     def source(self, fact: dict[str, Any]) -> Markup:
         origin = fact["source"]
@@ -223,7 +253,7 @@ class _View:
         shown = (
             self.t(name) if kind != "files_differ" and wording.has(name) else ltr(name) for name in names
         )
-        return Markup(self._comma()).join(shown)
+        return Markup("؛ " if self.language == "ar" else "; ").join(shown)
 
     def _comma(self) -> str:
         return "، " if self.language == "ar" else ", "
@@ -240,10 +270,7 @@ class _View:
         """One incident as a sentence."""
         values = {}
         for name, given in one["values"].items():
-            if name == "worker" and given is None:
-                values[name] = ""
-            else:
-                values[name] = self.absent("not_recorded") if given is None else own(given)
+            values[name] = self.absent("not_recorded") if given is None else own(given)
         return self.t(f"incident_{one['kind']}", **values)
 
     def counted(self, one: dict[str, Any]) -> Markup | str:
@@ -289,7 +316,7 @@ def _inline(svg: str, prefix: str, alt: str) -> Markup:
     title = Markup('<title id="{}-title">{}</title>').format(prefix, alt)
     opened = f'<svg id="{prefix}" role="img" aria-labelledby="{prefix}-title" dir="ltr" '
     head, rest = body.removeprefix("<svg").split(">", 1)
-    return Markup(opened + head.strip() + ">\n" + str(title) + rest.rstrip())  # noqa: S704
+    return Markup(opened + head.strip() + ">\n" + str(title) + rest.rstrip())
 
 
 def main(arguments: list[str] | None = None) -> int:

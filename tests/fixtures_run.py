@@ -224,8 +224,8 @@ def write_run(root: Path, **changed: Any) -> Path:
                 role="worker",
                 worker_id="worker-1",
                 pid=4103,
-                exit_code=None,
-                signal=9,
+                exit_code=5,
+                signal="SIGKILL",
             )
             chain.torn()
             chain.add(
@@ -269,7 +269,7 @@ def write_run(root: Path, **changed: Any) -> Path:
             worker_id=f"worker-{worker}",
             pid=1,
             exit_code=0,
-            signal=None,
+            signal="",
         )
     chain.add("evaluated", evaluation_sha256=evaluation_digest)
     chain.add("run_ended", "launcher", status="complete", exit_code=0)
