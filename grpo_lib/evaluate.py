@@ -7,7 +7,7 @@ reach: what lies below it is amplification, not a new skill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,20 @@ def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
 
 
 class Evaluator:
-    """Scores policies on one fixed set of held-out questions."""
+    """Scores policies on one fixed set of held-out questions.
 
-    def __init__(self, settings: RunSettings, task: Task, tokenizer: PreTrainedTokenizerBase):
+    Args:
+        interrupt: called between batches; may raise to end an evaluation early.
+    """
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        task: Task,
+        tokenizer: PreTrainedTokenizerBase,
+        interrupt: Callable[[], None] = lambda: None,
+    ):
+        self._interrupt = interrupt
         self.settings = settings
         self.task = task
         self.tokenizer = tokenizer
@@ -87,6 +98,7 @@ class Evaluator:
         completions: list[Completion] = []
         per_call = max(1, _ROWS // copies)
         for first in range(0, len(self.examples), per_call):
+            self._interrupt()
             chunk = self.examples[first : first + per_call]
             draws = [uniforms(seed, _KEY_OFFSET + e.index, copies, length) for e in chunk]
             completions += sample(

@@ -195,14 +195,26 @@ class Learner:
         write_json(self.run.root / "transport.json", self.endpoint.stats())
 
 
-def evaluate(run: RunFolder, settings: RunSettings) -> None:
-    """Score base, stored adapters and final adapter on held-out questions; writes evaluation.json."""
+def evaluate(run: RunFolder, settings: RunSettings, stop: StopRequest) -> None:
+    """Score base, stored adapters and final adapter on held-out questions; writes evaluation.json.
+
+    Raises:
+        Interrupted: asked to end; the same run id evaluates again.
+    """
+
+    def interrupt() -> None:
+        if stop:
+            raise Interrupted(
+                ar="أُوقف التقييم بعد انتهاء التدريب؛ استأنف بالمعرّف نفسه.",
+                en="Evaluation was stopped after training had finished; resume with the same run id.",
+            )
+
     torch.set_num_threads(os.cpu_count() or 1)
     ledger, timeline = Ledger(run.ledger, run.run_id, "learner"), Timeline(run)
     model, _ = load_base(settings.model)
     policy = MergedPolicy(model, settings.lora_alpha / settings.lora_rank)
     task = load_task(settings.task, settings.seed)
-    evaluator = Evaluator(settings, task, load_tokenizer(settings.model))
+    evaluator = Evaluator(settings, task, load_tokenizer(settings.model), interrupt)
     begun = time.time()
     base = evaluator.full(policy)
     events = read_events(run.ledger)
@@ -280,13 +292,15 @@ def main() -> None:
     run = RunFolder(args.run_dir)
     settings = read(run.settings)
     torch.set_num_threads(settings.learner_threads)
-    if not any(e["event"] == "training_finished" for e in read_events(run.ledger)):
-        learner = Learner(run, settings, args.port, stop)
-        try:
-            learner.train()
-        finally:
-            learner.close()
-    evaluate(run, settings)
+    # A learner that lost its launcher may still be writing its last checkpoint.
+    with run.locked("learner", timeout_s=60.0):
+        if not any(e["event"] == "training_finished" for e in read_events(run.ledger)):
+            learner = Learner(run, settings, args.port, stop)
+            try:
+                learner.train()
+            finally:
+                learner.close()
+        evaluate(run, settings, stop)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,13 @@ from grpo_lib.errors import (
     WrongInput,
     isolate,
 )
-from grpo_lib.ledger import read_events, utc_now
+from grpo_lib.ledger import Ledger, read_events, utc_now
 from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, write_atomic, write_json
 from grpo_lib.settings import RunSettings
 
 NOTEBOOKS = ("train", "report")
+# How long a learner may take to end after its launcher did.
+_CHECKPOINT_S = 60.0
 
 
 def notebook_path(name: str) -> Path:
@@ -108,14 +110,30 @@ def _execute_one(name: str, settings: RunSettings, run: RunFolder) -> int:
     except papermill.PapermillExecutionError as error:
         failure = error
     except KeyboardInterrupt:
-        failure = Interrupted(ar="أوقف المستخدم التشغيل.", en="Stopped by the user.")
+        failure = Interrupted(
+            ar=f"أوقف المستخدم التشغيل؛ استأنفه بالمعرّف {isolate(run.run_id)}.",
+            en=f"Stopped by the user; resume with run id {run.run_id}.",
+        )
     except Exception as error:  # a dead kernel, a time-out: papermill has no common base class for them
         failure = error
     finally:
         if staged.is_file() and run.ledger.is_file():
             write_atomic(target, _scrubbed(staged))
         shutil.rmtree(staged.parent)
-    return _outcome(failure, read_events(run.ledger)[before:], run)
+    if isinstance(failure, Interrupted):
+        print("ينتظر نقطة الحفظ… | waiting for the checkpoint…", file=sys.stderr, flush=True)
+    if run.ledger.is_file():
+        with run.locked("learner", timeout_s=_CHECKPOINT_S):
+            pass  # a learner whose launcher died may still be at work
+    events = read_events(run.ledger)[before:]
+    code = _outcome(failure, events, run)
+    names = {event["event"] for event in events}
+    if "run_started" in names and "run_ended" not in names:
+        # The kernel died before it could say so.
+        Ledger(run.ledger, run.run_id, "launcher").append(
+            "run_ended", status=STATUS.get(code, "failed"), exit_code=code
+        )
+    return code
 
 
 def _outcome(failure: Exception | None, events: list[dict[str, Any]], run: RunFolder) -> int:
@@ -128,6 +146,9 @@ def _outcome(failure: Exception | None, events: list[dict[str, Any]], run: RunFo
             return 1
         print(failure.evalue, file=sys.stderr)
         return kind.exit_code
+    if isinstance(failure, Interrupted):
+        print(f"{failure.ar}\n{failure.en}", file=sys.stderr)
+        return failure.exit_code
     if failure is not None:
         ended = any(event["event"] == "run_ended" for event in events)
         print(
@@ -136,7 +157,7 @@ def _outcome(failure: Exception | None, events: list[dict[str, Any]], run: RunFo
             f"Resume with run id {run.run_id}.",
             file=sys.stderr,
         )
-        return EXIT_INTERRUPTED if not ended or isinstance(failure, Interrupted) else 1
+        return 1 if ended else EXIT_INTERRUPTED
     ended = [event["data"]["exit_code"] for event in events if event["event"] == "run_ended"]
     return ended[-1] if ended else EXIT_COMPLETE
 
@@ -150,11 +171,10 @@ def _scrubbed(path: Path) -> str:
 
 
 def _write_manifest(run: RunFolder, code: int, started: str, executed: list[dict[str, Any]]) -> None:
-    skip = {run.manifest, run.root / ".lock", run.ledger.with_suffix(".lock")}
     files = {
         str(path.relative_to(run.root)): {"sha256": file_sha256(path), "bytes": path.stat().st_size}
         for path in sorted(run.root.rglob("*"))
-        if path.is_file() and path not in skip
+        if path.is_file() and path != run.manifest and path.suffix != ".lock"
     }
     write_json(
         run.manifest,

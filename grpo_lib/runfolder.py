@@ -111,16 +111,16 @@ class RunFolder:
         return sorted(int(path.name[1:]) for path in self.adapters.glob("v[0-9]*"))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the run's lock.
+    def locked(self, name: str = "run", timeout_s: float = 0.0) -> Iterator[None]:
+        """Hold one of the run's locks, waiting for it at most `timeout_s` seconds.
 
         Raises:
             WrongInput: another live process holds it.
         """
         self.root.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(self.root / ".lock")
+        lock = filelock.FileLock(self.root / f".{name}.lock")
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=timeout_s)
         except filelock.Timeout:
             raise WrongInput(
                 ar=f"التشغيل {isolate(self.run_id)} قيد التنفيذ في عملية أخرى. انتظر انتهاءها أو اختر run_id آخر.",
