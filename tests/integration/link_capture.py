@@ -34,10 +34,15 @@ class LinkCapture:
         self._thread.start()
 
     def _read(self) -> None:
-        while not self._done.is_set():
+        while True:
+            ending = self._done.is_set()
+            if ending:
+                self._socket.setblocking(False)  # only what lies there already
             try:
                 frame, (_, _, kind, *_) = self._socket.recvfrom(1 << 18)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
+                if ending:
+                    return
                 continue
             if kind == _PACKET_HOST:
                 self._keep(frame[_ETHERNET_BYTES:])
