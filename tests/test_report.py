@@ -18,7 +18,7 @@ from compliance import path as data_path
 from grpo_lib import plots, wording
 from grpo_lib.errors import WrongInput
 from grpo_lib.evidence import collect
-from grpo_lib.report import FIGURES, REPORTS, build, main, render
+from grpo_lib.report import FIGURES, REPORTS, build, incident_rows, main, render
 from grpo_lib.runfolder import canonical, sha256
 
 LANGUAGES = ("ar", "en")
@@ -286,6 +286,7 @@ def test_what_nobody_stated_is_said(tmp_path: Path, language: str) -> None:
         tmp_path, organisation="", responsible="", purpose=None, country="", retention_until=""
     )
     text = text_of(run_dir, "data-residency", language)
+    assert wording.table()["country_unknown"][language] in text
     assert text.count({"ar": "غير مذكور", "en": "not stated"}[language]) >= 5
     assert DRAFT[language] in text
 
@@ -306,6 +307,14 @@ def test_figures_are_the_same_text_each_time(run_dir: Path) -> None:
         assert plots.svg(draw(series, "ar")) == plots.svg(draw(series, "ar"))
         assert "<dc:date>" not in plots.svg(draw(series, "en"))
     assert plots.show_timeline(run_dir, "en")._repr_svg_() == plots.svg(plots.timeline(series, "en"))
+
+
+def test_incidents_for_a_notebook(run_dir: Path) -> None:
+    rows = incident_rows(collect(run_dir), "ar")
+    assert len(rows) == 6
+    assert rows[1][2] == (
+        'تم رفض انضمام العامل <bdi dir="ltr">worker-9</bdi> (السبب: <bdi dir="ltr">wrong join secret</bdi>).'
+    )
 
 
 def test_runs_without_torch(run_dir: Path) -> None:
