@@ -104,7 +104,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "teaching": settings.get("model") == TEACHING_MODEL,
         "who": {name: _stated(settings, name) for name in ("organisation", "responsible", "purpose")},
         "data": _data(settings, manifest, paths),
-        "where": _where(settings, decision, events, versions, machine),
+        "where": _where(settings, decision, events, versions, _last(events, "base_loaded")),
         "until": {
             "started": _event_fact(_first(events, "run_started"), "time"),
             "ended": _event_fact(ended, "time"),
@@ -268,7 +268,7 @@ def _where(
     decision: dict[str, Any],
     events: list[dict[str, Any]],
     versions: dict[str, Any],
-    machine: dict[str, Any],
+    base_loaded: dict[str, Any] | None,
 ) -> dict[str, Any]:
     place = decision.get("place") if isinstance(decision.get("place"), dict) else {}
     classes = sorted(
@@ -278,7 +278,7 @@ def _where(
             if e.get("event") == "process_group_opened"
         }
     )
-    torch_version, device = str(versions.get("torch", "")), str(machine.get("device", ""))
+    torch_version, device = str(versions.get("torch", "")), str(data_of(base_loaded or {}).get("device", ""))
     if "+cpu" in torch_version:
         nccl = "cpu_only_torch"
     elif device == "cpu":

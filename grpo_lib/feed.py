@@ -30,6 +30,8 @@ from grpo_lib.trl_compat import RolloutSample
 
 # Leases a worker may hold: one in work and one waiting, so that it never idles for a round trip.
 _LEASES_PER_WORKER = 2
+# How long workers may take to leave after the end was announced.
+_PARTING_S = 5.0
 # So many unusable batches in a row, from any worker, mean that something is wrong for good.
 _UNUSABLE_LIMIT = 12
 
@@ -208,6 +210,12 @@ class RolloutFeed:
                     self._handle(event)
                 self._grant()
             self._endpoint.finish()
+            # Workers say goodbye; the ledger should have it.
+            parted = time.monotonic() + _PARTING_S
+            while self._endpoint.workers() and time.monotonic() < parted:
+                event = self._endpoint.receive(timeout=0.1)
+                if event is not None and not isinstance(event, Arrived):
+                    self._handle(event)
         except BaseException as error:
             with self._lock:
                 self._fault = error

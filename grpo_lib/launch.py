@@ -103,7 +103,7 @@ def _open(run: RunFolder, settings: RunSettings, ledger: Ledger) -> None:
             "python": platform.python_version(),
             **{n: importlib.metadata.version(n) for n in _VERSIONS},
         },
-        machine=_machine(settings),
+        machine=_machine(),
         resumed_from=max(steps, default=None),
     )
     write_json(run.data_manifest, load_task(settings.task, settings.seed).describe())
@@ -141,13 +141,12 @@ def _same_run(run: RunFolder, settings: RunSettings) -> None:
         )
 
 
-def _machine(settings: RunSettings) -> dict[str, Any]:
+def _machine() -> dict[str, Any]:
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
         "os": f"{platform.system()} {platform.release()}",
-        "device": settings.device,
     }
 
 

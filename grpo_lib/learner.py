@@ -34,7 +34,7 @@ from grpo_lib.policy import (
 from grpo_lib.process import StopRequest, exit_with, hold_lifeline, join_secret
 from grpo_lib.recorder import StepRecorder, Timeline
 from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, write_json
-from grpo_lib.settings import RunSettings, read
+from grpo_lib.settings import TEACHING_MODEL, RunSettings, read
 from grpo_lib.tasks import load_task
 from grpo_lib.transport.gloo import GlooLearner
 from grpo_lib.trl_compat import AdapterAsyncGRPOTrainer, AsyncGRPOConfig
@@ -70,7 +70,8 @@ class Learner:
             "base_loaded",
             base_sha256=self.base_sha256,
             parameters=sum(parameter.numel() for parameter in base.parameters()),
-            model=settings.model if settings.model == "teaching" or "/" not in settings.model else "custom",
+            model="teaching" if settings.model == TEACHING_MODEL else "custom",
+            device=str(resolve_device(settings.device)),
         )
         self.endpoint = GlooLearner(
             run_id=settings.run_id,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import rfc8785
 
 from grpo_lib.runfolder import canonical, sha256
 
@@ -85,7 +86,7 @@ class Ledger:
             try:
                 # Torn lines that were closed earlier take a sequence number too.
                 return json.loads(line)["seq"] + 1 + back, sha256(lines[-1]), torn
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
         return len(lines), sha256(lines[-1]), torn
 
@@ -115,7 +116,7 @@ def check_chain(path: Path) -> ChainCheck:
         try:
             record = json.loads(line)
             seq, prev = record["seq"], record["prev"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             record = None
         if record is None:
             if number not in result.torn_lines:
@@ -126,7 +127,7 @@ def check_chain(path: Path) -> ChainCheck:
                 result.faults.append(f"line {number}: prev is not the digest of line {number - 1}")
             if seq != number - 1:
                 result.faults.append(f"line {number}: sequence number {seq}, expected {number - 1}")
-            if canonical(record) != line:
+            if not _is_canonical(record, line):
                 result.faults.append(f"line {number}: not in canonical form")
             if previous_torn and record.get("event") != "resumed":
                 result.faults.append(f"line {number}: a line that is not JSON stands before it")
@@ -134,6 +135,13 @@ def check_chain(path: Path) -> ChainCheck:
         result.head = sha256(line)
         result.lines = number
     return result
+
+
+def _is_canonical(record: Any, line: bytes) -> bool:
+    try:
+        return canonical(record) == line
+    except rfc8785.CanonicalizationError:  # NaN and the like, which JSON proper does not know
+        return False
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -144,7 +152,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().split(b"\n"):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             events.append(record)

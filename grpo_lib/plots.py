@@ -31,7 +31,6 @@ _KIND_COLOUR = {
     "step": ORANGE,
     "publish": GREEN,
     "wait": "#c9c9c9",
-    "evaluate": "#cc79a7",
 }
 _STYLE = {
     "svg.hashsalt": "grpo-lib",
@@ -150,7 +149,8 @@ def staleness(series: dict[str, Any], language: str) -> RunFigure:
 
 def timeline(series: dict[str, Any], language: str) -> RunFigure:
     """One lane per process: the learner's steps, waits and publications above the workers' generation."""
-    spans = series["spans"]
+    # Evaluation comes after training and lasts as long; drawn too, it would squeeze what the figure is for.
+    spans = [span for span in series["spans"] if span["kind"] != "evaluate"]
     actors = sorted({span["actor"] for span in spans}, key=lambda actor: (actor != "learner", actor))
     figure = RunFigure(language, 1.5 + 0.45 * max(1, len(actors)))
     with matplotlib.rc_context(figure.style):

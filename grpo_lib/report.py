@@ -26,7 +26,8 @@ from compliance import path as data_path
 from grpo_lib import plots, wording
 from grpo_lib.errors import GrpoError, WrongInput, isolate
 from grpo_lib.evidence import LEDGER, collect
-from grpo_lib.runfolder import RunFolder, write_atomic
+from grpo_lib.ledger import Ledger
+from grpo_lib.runfolder import RunFolder, file_sha256, write_atomic
 from grpo_lib.wording import ltr, own
 
 REPORTS = ("training-audit", "data-residency")
@@ -317,6 +318,15 @@ def _inline(svg: str, prefix: str, alt: str) -> Markup:
     opened = f'<svg id="{prefix}" role="img" aria-labelledby="{prefix}-title" dir="ltr" '
     head, rest = body.removeprefix("<svg").split(">", 1)
     return Markup(opened + head.strip() + ">\n" + str(title) + rest.rstrip())
+
+
+def publish(run_dir: Path | str) -> list[Path]:
+    """Build the reports and record their digests in the ledger, as the report notebook does."""
+    paths = build(run_dir)
+    run = RunFolder(run_dir)
+    files = {path.name: file_sha256(path) for path in paths}
+    Ledger(run.ledger, run.run_id, "report").append("report_built", files=files)
+    return paths
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from IPython.display import HTML
 
+from grpo_lib import wording
 from grpo_lib.runfolder import RunFolder, read_lines
 from grpo_lib.settings import RunSettings
 
@@ -56,10 +57,6 @@ def decision_table(decision: dict) -> HTML:
 
 def result_table(evaluation: dict) -> HTML:
     """Held-out results before and after training, with their 95 % intervals."""
-    names = {
-        "greedy": ("التوليد الجشع", "greedy"),
-        "sampled": ("بالعينات (pass@1)", "sampled (pass@1)"),
-    }
 
     def cell(value: dict) -> str:
         return ltr(f"{value['mean']:.3f} [{value['low']:.3f}, {value['high']:.3f}]")
@@ -67,9 +64,10 @@ def result_table(evaluation: dict) -> HTML:
     rows = []
     for key, before in evaluation["base"].items():
         if isinstance(before, dict):
-            name = key.replace("pass_at_", "pass@")
-            ar, en = names.get(key, (name, name))
-            rows.append((html.escape(ar), ltr(en), cell(before), cell(evaluation["trained"][key])))
+            wording_key = "measure_pass_at_k" if key.startswith("pass_at_") else f"measure_{key}"
+            values = {"k": evaluation["samples_per_question"], "name": key.replace("pass_at_", "pass@")}
+            ar, en = (str(wording.html(wording_key, language, **values)) for language in wording.LANGUAGES)
+            rows.append((ar, f'<span dir="ltr">{en}</span>', cell(before), cell(evaluation["trained"][key])))
     return table(("المقياس", "measure", "قبل | before", "بعد | after"), rows)
 
 
