@@ -48,8 +48,8 @@ def test_the_manifest_lists_every_file_with_its_digest(complete: CompleteRun) ->
     assert manifest["started"] < manifest["ended"]
     assert [(one["name"], one["exit_code"]) for one in manifest["notebooks"]] == [("train", 0), ("report", 0)]
     root = complete.run.root
-    there = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert set(manifest["files"]) == there - {"manifest.json", ".lock", "ledger/events.lock"}
+    there = {p.relative_to(root) for p in root.rglob("*") if p.is_file() and p.suffix != ".lock"}
+    assert set(manifest["files"]) == {str(path) for path in there} - {"manifest.json"}
     for name, listed in manifest["files"].items():
         assert listed == {"sha256": file_sha256(root / name), "bytes": (root / name).stat().st_size}, name
 
@@ -203,6 +203,8 @@ def test_the_ledger_tells_the_whole_run(complete: CompleteRun) -> None:
     assert evaluated["data"]["evaluation_sha256"] == file_sha256(complete.run.evaluation)
     (declared,) = events(complete.run, "data_declared")
     assert declared["data"]["data_manifest_sha256"] == file_sha256(complete.run.data_manifest)
+    (built,) = events(complete.run, "report_built")
+    assert built["data"]["files"] == {p.name: file_sha256(p) for p in complete.run.reports.iterdir()}
     pids = {e["data"]["pid"] for e in events(complete.run, "process_started")}
     assert pids == {e["data"]["pid"] for e in events(complete.run, "process_ended")} and len(pids) == 3
 
@@ -325,15 +327,17 @@ def test_ask_answers_and_fails_clearly(complete: CompleteRun) -> None:
 def test_resuming_a_complete_run_is_a_no_op(complete: CompleteRun) -> None:
     """Last in this file: it may rewrite notebooks, reports and the manifest, not what training left."""
     root = complete.run.root
-    kept = [complete.run.ledger, complete.run.metrics, complete.run.timeline, complete.run.evaluation]
+    kept = [complete.run.metrics, complete.run.timeline, complete.run.evaluation]
     kept += [*complete.run.adapters.rglob("*"), *complete.run.checkpoints.rglob("*")]
     kept += [*complete.run.reports.iterdir(), complete.run.settings]
     before = {path: file_sha256(path) for path in kept if path.is_file()}
-    started = complete.run.ledger.read_bytes().count(b'"event":"process_started"')
+    ledger, recorded = complete.run.ledger.read_bytes(), len(events(complete.run))
     with command(complete.cwd, *wrapper_arguments(run_id=root.name), env=complete.env) as again:
         outcome = again.wait()
     assert outcome.code == 0, outcome.err
     assert {path: file_sha256(path) for path in before} == before
-    assert complete.run.ledger.read_bytes().count(b'"event":"process_started"') == started
+    assert complete.run.ledger.read_bytes().startswith(ledger), "what was recorded stands"
+    assert {event["event"] for event in events(complete.run)[recorded:]} <= {"report_built"}
+    assert check_chain(complete.run.ledger).intact
     manifest = json.loads(complete.run.manifest.read_text(encoding="utf-8"))
     assert (manifest["status"], manifest["exit_code"]) == ("complete", 0)

@@ -188,7 +188,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
 
     def launch(number: int, step: int | None, interrupt=None) -> Launch:
         # Later launches know the run by its id alone, as `make run RUN_ID=...` does.
-        given = SMALL | {"steps": STEPS} if number == 1 else {}
+        given = SMALL | {"steps": STEPS, "snapshot_every": STEPS} if number == 1 else {}
         with command(cwd, *wrapper_arguments(run_id=run.run_id, **given)) as running:
             family: list[psutil.Process] = []
             if step is not None:
@@ -233,6 +233,12 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
     target.write_bytes(raw)
     seen.complete = launch(5, None)
     return seen
+
+
+def test_nothing_is_left_beside_the_run(resumed: Resumed) -> None:
+    """Sockets and temporary files of a process that was killed do not lie about in the user's folder."""
+    assert [path.name for path in resumed.run.root.parents[1].iterdir()] == ["runs"]
+    assert [path.name for path in resumed.run.root.parent.iterdir()] == [resumed.run.run_id]
 
 
 def last_step(session: list[dict[str, Any]]) -> int:
@@ -288,8 +294,11 @@ def test_a_changed_checkpoint_is_refused_and_the_run_goes_on_from_an_older_one(r
     assert loaded_step(fifth) < resumed.tampered
     steps = [e["data"]["step"] for e in fifth if e["event"] == "step"]
     assert steps == list(range(loaded_step(fifth) + 1, STEPS + 1))
-    # What the ledger says at the start of a launch is what was then done.
-    assert fifth[0]["data"]["resumed_from"] in (resumed.tampered, loaded_step(fifth))
+
+
+def test_the_ledger_says_where_each_launch_really_began(resumed: Resumed) -> None:
+    said = [session[0]["data"]["resumed_from"] or 0 for session in sessions(resumed.run)]
+    assert said == [loaded_step(session) for session in sessions(resumed.run)]
 
 
 def test_the_last_launch_completes_and_its_report_tells_the_story(resumed: Resumed) -> None:
