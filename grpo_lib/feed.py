@@ -14,11 +14,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from grpo_lib.errors import Interrupted, StoppedByHealth
+from grpo_lib.intake import Group, Intake, Lease
 from grpo_lib.ledger import Ledger
 from grpo_lib.process import StopRequest
 from grpo_lib.prompts import PromptBook
@@ -34,19 +35,6 @@ _LEASES_PER_WORKER = 2
 _PARTING_S = 5.0
 # So many unusable batches in a row, from any worker, mean that something is wrong for good.
 _UNUSABLE_LIMIT = 12
-
-
-@dataclass(frozen=True)
-class _Lease:
-    worker_id: str
-    prompts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Group:
-    prompt: int
-    version: int
-    samples: list[RolloutSample]
 
 
 class RolloutFeed:
@@ -76,23 +64,20 @@ class RolloutFeed:
         self._endpoint = endpoint
         self._settings = settings
         self._ledger = ledger
-        self._base_sha256 = base_sha256
-        self._vocabulary = vocabulary
-        self._reward_weights = np.array(reward_weights, dtype=np.float32)
+        self._intake = Intake(settings.num_generations, base_sha256, vocabulary, reward_weights)
         self._record_span = record_span
         self._stop_requested = stop_requested
 
         self._lock = threading.Condition()
         self._book = PromptBook()
-        self._leases: dict[int, _Lease] = {}
+        self._leases: dict[int, Lease] = {}
         self._next_lease = 0
-        self._buffer: deque[_Group] = deque()
+        self._buffer: deque[Group] = deque()
         self._hand: deque[RolloutSample] = deque()
-        self._step_groups: list[_Group] = []
+        self._step_groups: list[Group] = []
         self._consumed = 0  # groups handed to the trainer
         self._steps_done = 0
         self._version = 0
-        self._published: dict[int, str] = {}
         self._stale_dropped = 0
         self._unusable = 0
         self._alone_since = time.monotonic()
@@ -170,7 +155,7 @@ class RolloutFeed:
     def published(self, version: int, digest: str) -> None:
         """Remember a publication: batches must name a version and the digest that belongs to it."""
         with self._lock:
-            self._published[version] = digest
+            self._intake.published[version] = digest
 
     def step_done(self) -> dict[str, object]:
         """Close the books on one optimizer step; returns what the ledger says of it."""
@@ -273,7 +258,7 @@ class RolloutFeed:
                 prompts = self._book.take(min(settings.groups_per_lease, room))
                 lease = {"lease_id": self._next_lease, "prompts": prompts, "min_version": self._version}
                 if self._endpoint.grant(worker, json.dumps(lease).encode()):
-                    self._leases[self._next_lease] = _Lease(worker, tuple(prompts))
+                    self._leases[self._next_lease] = Lease(worker, tuple(prompts))
                     self._next_lease += 1
                     holders[worker] += 1
                 else:
@@ -283,7 +268,7 @@ class RolloutFeed:
     def _arrived(self, worker_id: str, payload: bytes) -> None:
         try:
             batch = RolloutBatch.from_bytes(payload)
-            reason = self._objection(worker_id, batch)
+            reason = self._intake.objection(worker_id, batch, self._leases.get(batch.header.lease_id))
         except ValueError as error:
             batch, reason = None, str(error)
         if reason is not None:
@@ -299,31 +284,11 @@ class RolloutFeed:
         self._unusable = 0
         for span in batch.header.spans:
             self._record_span(worker_id, span.kind, span.start, span.end, batch.header.policy_version)
-        groups = self._groups(batch)
+        groups = self._intake.groups(batch)
         with self._lock:
             del self._leases[batch.header.lease_id]
             self._buffer.extend(groups)
             self._lock.notify_all()
-
-    def _objection(self, worker_id: str, batch: RolloutBatch) -> str | None:
-        """Why a batch that parses may not be trained on, or None."""
-        header = batch.header
-        lease = self._leases.get(header.lease_id)
-        if header.worker_id != worker_id or lease is None or lease.worker_id != worker_id:
-            return "no such lease"
-        if header.prompts != lease.prompts:
-            return "other prompts than leased"
-        if header.base_sha256 != self._base_sha256:
-            return "another base model"
-        if self._published.get(header.policy_version) != header.policy_sha256:
-            return "policy digest does not belong to its version"
-        if batch.group_size != self._settings.num_generations:
-            return "another group size"
-        if len(header.reward_names) != len(self._reward_weights):
-            return "another set of rewards"
-        if batch.input_ids.min() < 0 or batch.input_ids.max() >= self._vocabulary:
-            return "a token outside the vocabulary"
-        return None
 
     def _forget(self, worker_id: str, batch: RolloutBatch | None) -> None:
         """Hand out again what an unusable batch was for; an unreadable one costs its sender all it holds."""
@@ -337,41 +302,7 @@ class RolloutFeed:
         if header is None:
             self._release(worker_id)
 
-    def _groups(self, batch: RolloutBatch) -> list[_Group]:
-        size, now = batch.group_size, time.time()
-        samples, names = batch.samples(), batch.header.reward_names
-        totals = (batch.rewards @ self._reward_weights).reshape(-1, size)
-        groups = []
-        for place, prompt in enumerate(batch.header.prompts):
-            spread = float(totals[place].std())
-            rows = []
-            for row in samples[place * size : (place + 1) * size]:
-                rewards = dict(
-                    zip((f"rewards/{name}" for name in names), row["rewards"].tolist(), strict=True)
-                )
-                rows.append(
-                    RolloutSample(
-                        prompt=[],
-                        completion=[],
-                        input_ids=row["input_ids"],
-                        completion_mask=row["completion_mask"],
-                        old_log_probs=row["old_log_probs"],
-                        advantage=row["advantage"],
-                        model_version=batch.header.policy_version,
-                        group_id=prompt,
-                        metrics={
-                            **rewards,
-                            "reward": float(row["rewards"] @ self._reward_weights),
-                            "reward_std": spread,
-                            "completions/mean_length": float(row["completion_mask"].sum()),
-                        },
-                        enqueued_at=now,
-                    )
-                )
-            groups.append(_Group(prompt, batch.header.policy_version, rows))
-        return groups
-
-    def _take_up(self, group: _Group) -> None:
+    def _take_up(self, group: Group) -> None:
         """Consume one group, or drop it if it is older than the bound. Called under the lock."""
         lag = self._version - group.version
         if lag > self._settings.max_staleness:

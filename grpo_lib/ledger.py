@@ -19,7 +19,7 @@ from typing import Any
 import filelock
 import rfc8785
 
-from grpo_lib.runfolder import canonical, sha256
+from grpo_lib.runfolder import canonical, read_lines, sha256
 
 GENESIS = "0" * 64
 
@@ -146,14 +146,4 @@ def _is_canonical(record: Any, line: bytes) -> bool:
 
 def read_events(path: Path) -> list[dict[str, Any]]:
     """All readable events in order."""
-    if not path.is_file():
-        return []
-    events = []
-    for line in path.read_bytes().split(b"\n"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            events.append(record)
-    return events
+    return read_lines(path)

@@ -97,8 +97,9 @@ class RolloutBatch:
 
     def _check(self) -> None:
         for name, kind in _ARRAYS.items():
-            if getattr(self, name).dtype != kind:
-                raise ValueError(f"{name} has type {getattr(self, name).dtype}")
+            array = getattr(self, name)
+            if array.dtype != kind or array.ndim != (2 if name == "rewards" else 1):
+                raise ValueError(f"{name} has type {array.dtype} and {array.ndim} dimensions")
         total, samples = len(self.input_ids), len(self.lengths)
         groups = len(self.header.prompts)
         if groups == 0 or samples == 0 or samples % groups:

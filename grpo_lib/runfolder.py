@@ -67,15 +67,17 @@ def append_line(path: Path, value: Any) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All whole JSON lines of `path`; a last line torn by a crash is left out. A missing file has no lines."""
+    """All JSON objects of `path`; a line torn by a crash is left out. A missing file has no lines."""
     if not path.is_file():
         return []
     rows = []
     for line in path.read_bytes().split(b"\n"):
         try:
-            rows.append(json.loads(line))
-        except ValueError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(row, dict):
+            rows.append(row)
     return rows
 
 
