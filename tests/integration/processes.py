@@ -166,7 +166,7 @@ def wait_until(condition: Callable[[], Any], running: Command, what: str, timeou
     raise AssertionError(f"not within {timeout:.0f} s: {what}")
 
 
-def sessions(run: RunFolder) -> list[list[dict[str, Any]]]:
+def launches(run: RunFolder) -> list[list[dict[str, Any]]]:
     """Ledger events of each launch of the run, in order."""
     parts: list[list[dict[str, Any]]] = []
     for event in events(run):
@@ -177,11 +177,11 @@ def sessions(run: RunFolder) -> list[list[dict[str, Any]]]:
     return parts
 
 
-def wait_for_step(run: RunFolder, session: int, step: int, running: Command) -> None:
+def wait_for_step(run: RunFolder, launch: int, step: int, running: Command) -> None:
     """Until an optimizer step of at least this number is in the ledger of this launch (from 1) of the run."""
 
     def reached() -> bool:
-        recorded = sessions(run)[session - 1 :]
+        recorded = launches(run)[launch - 1 :]
         return any(e["event"] == "step" and e["data"]["step"] >= step for part in recorded for e in part)
 
-    wait_until(reached, running, f"step {step} of launch {session}")
+    wait_until(reached, running, f"step {step} of launch {launch}")

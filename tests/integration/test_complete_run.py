@@ -20,7 +20,8 @@ from grpo_lib.policy import encode_prompt, load_base
 from grpo_lib.runfolder import file_sha256, read_lines
 from grpo_lib.tasks import load_task
 
-pytestmark = pytest.mark.trains
+# Fixtures bring whole runs to their end; on a busy machine that takes minutes.
+pytestmark = [pytest.mark.trains, pytest.mark.timeout(1500)]
 
 REPORTS = {
     f"{name}.{language}.html" for name in ("training-audit", "data-residency") for language in ("ar", "en")
@@ -248,8 +249,9 @@ def test_staleness_stays_within_its_bound(complete: CompleteRun) -> None:
 
 def test_worker_and_learner_agree_at_lag_0(complete: CompleteRun) -> None:
     first = read_lines(complete.run.metrics)[0]
-    # k3 is about half the mean square of the difference, so 1e-4 per token is 5e-9; rounding of exp in float32 is 1e-8.
-    assert abs(first["kl"]) < 2e-8
+    # k3 is about half the mean square of the difference. Its rounding in float32 is about 1e-8, and one step off
+    # policy is 1e-4 and more; the bound per token is in `test_wire.py`.
+    assert abs(first["kl"]) < 1e-7
     assert abs(first["ratio"] - 1) < 1e-4
     assert first["clip_fraction"] == 0
 

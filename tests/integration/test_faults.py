@@ -26,9 +26,9 @@ from processes import (
     descendants,
     environment,
     events,
+    launches,
     module_of,
     named,
-    sessions,
     wait_for_step,
     wait_until,
     wrapper_arguments,
@@ -39,7 +39,8 @@ from grpo_lib.process import SECRET_VARIABLE
 from grpo_lib.runfolder import RunFolder
 from grpo_lib.teaching_model import teaching_model_path
 
-pytestmark = pytest.mark.trains
+# Fixtures bring whole runs to their end; on a busy machine that takes minutes.
+pytestmark = [pytest.mark.trains, pytest.mark.timeout(1500)]
 
 # An orphan notices that its launcher is gone at once, but a learner first finishes its step and a checkpoint.
 ORPHANS_S = 15.0
@@ -241,13 +242,13 @@ def test_nothing_is_left_beside_the_run(resumed: Resumed) -> None:
     assert [path.name for path in resumed.run.root.parent.iterdir()] == [resumed.run.run_id]
 
 
-def last_step(session: list[dict[str, Any]]) -> int:
-    return max(e["data"]["step"] for e in session if e["event"] == "step")
+def last_step(one: list[dict[str, Any]]) -> int:
+    return max(e["data"]["step"] for e in one if e["event"] == "step")
 
 
-def loaded_step(session: list[dict[str, Any]]) -> int:
+def loaded_step(one: list[dict[str, Any]]) -> int:
     """Step of the checkpoint that a launch began from; 0 is the beginning."""
-    return max((e["data"]["step"] for e in session if e["event"] == "checkpoint_loaded"), default=0)
+    return max((e["data"]["step"] for e in one if e["event"] == "checkpoint_loaded"), default=0)
 
 
 def test_a_killed_learner_is_an_interruption_that_can_be_resumed(resumed: Resumed) -> None:
@@ -255,7 +256,7 @@ def test_a_killed_learner_is_an_interruption_that_can_be_resumed(resumed: Resume
     assert seen.outcome.code == 5, seen.outcome.err
     assert seen.left == []
     assert (seen.manifest["status"], seen.manifest["exit_code"]) == ("interrupted", 5)
-    first, second, *_ = sessions(resumed.run)
+    first, second, *_ = launches(resumed.run)
     (ended,) = [e["data"] for e in first if e["event"] == "process_ended" and e["data"]["role"] == "learner"]
     assert ended["signal"] == "SIGKILL"
     assert first[-1]["event"] == "run_ended" and first[-1]["data"]["exit_code"] == 5
@@ -268,7 +269,7 @@ def test_a_wrapper_told_to_stop_leaves_a_checkpoint_and_no_process(resumed: Resu
     assert seen.outcome.code == 5, seen.outcome.err
     assert seen.left == []
     assert (seen.manifest["status"], seen.manifest["exit_code"]) == ("interrupted", 5)
-    second, third = sessions(resumed.run)[1:3]
+    second, third = launches(resumed.run)[1:3]
     assert loaded_step(third) == last_step(second), "nothing is lost when it was asked to stop"
 
 
@@ -278,7 +279,7 @@ def test_a_killed_kernel_leaves_no_orphan(resumed: Resumed) -> None:
     assert seen.left == []
     assert (seen.manifest["status"], seen.manifest["exit_code"]) == ("interrupted", 5)
     assert "Traceback" not in seen.outcome.err
-    third, fourth = sessions(resumed.run)[2:4]
+    third, fourth = launches(resumed.run)[2:4]
     assert 0 <= last_step(third) - loaded_step(fourth) <= SMALL["checkpoint_every"]
 
 
@@ -288,7 +289,7 @@ def test_a_killed_wrapper_leaves_no_orphan(resumed: Resumed) -> None:
 
 
 def test_a_changed_checkpoint_is_refused_and_the_run_goes_on_from_an_older_one(resumed: Resumed) -> None:
-    *_, fifth = sessions(resumed.run)
+    *_, fifth = launches(resumed.run)
     refused = {e["data"]["step"]: e["data"]["reason"] for e in fifth if e["event"] == "checkpoint_refused"}
     assert "optimizer.pt" in refused[resumed.tampered]
     assert loaded_step(fifth) < resumed.tampered
@@ -297,8 +298,8 @@ def test_a_changed_checkpoint_is_refused_and_the_run_goes_on_from_an_older_one(r
 
 
 def test_the_ledger_says_where_each_launch_really_began(resumed: Resumed) -> None:
-    said = [session[0]["data"]["resumed_from"] or 0 for session in sessions(resumed.run)]
-    assert said == [loaded_step(session) for session in sessions(resumed.run)]
+    said = [one[0]["data"]["resumed_from"] or 0 for one in launches(resumed.run)]
+    assert said == [loaded_step(one) for one in launches(resumed.run)]
 
 
 def test_the_last_launch_completes_and_its_report_tells_the_story(resumed: Resumed) -> None:
@@ -306,7 +307,7 @@ def test_the_last_launch_completes_and_its_report_tells_the_story(resumed: Resum
     assert seen.outcome.code == 0, seen.outcome.err
     assert (seen.manifest["status"], seen.manifest["exit_code"]) == ("complete", 0)
     assert check_chain(resumed.run.ledger).intact
-    assert len(sessions(resumed.run)) == 5
+    assert len(launches(resumed.run)) == 5
     text = visible(resumed.run.reports / "training-audit.en.html")
     assert "SIGKILL" in text
     assert f"{resumed.tampered}" in text
@@ -314,10 +315,10 @@ def test_the_last_launch_completes_and_its_report_tells_the_story(resumed: Resum
 
 def test_each_prompt_is_consumed_once_on_the_line_that_survived(resumed: Resumed) -> None:
     line: dict[int, list[int]] = {}
-    for session in sessions(resumed.run):
-        begun = loaded_step(session)
+    for one in launches(resumed.run):
+        begun = loaded_step(one)
         line = {step: prompts for step, prompts in line.items() if step <= begun}
-        line |= {e["data"]["step"]: e["data"]["prompts"] for e in session if e["event"] == "step"}
+        line |= {e["data"]["step"]: e["data"]["prompts"] for e in one if e["event"] == "step"}
     assert sorted(line) == list(range(1, STEPS + 1))
     prompts = [prompt for each in line.values() for prompt in each]
     assert len(prompts) == STEPS * SMALL["prompts_per_step"]
