@@ -32,10 +32,10 @@ def rollouts(seed: int, groups: int = 3, size: int = 4, vocabulary: int = VOCABU
         prompt = [2, *random.integers(3, vocabulary, random.integers(2, 9))]
         trunk = random.integers(3, vocabulary, 12)
         completions = []
-        for _ in range(size - 1):
+        for _ in range(max(1, size - 1)):
             fork, length = random.integers(0, 6), random.integers(1, 12)
             completions.append([*trunk[:fork], *random.integers(3, vocabulary, length)])
-        completions.append(completions[0])
+        completions += completions[:1] * (size - len(completions))
         for completion in completions:
             mask = np.array([0] * len(prompt) + [1] * len(completion))
             samples.append(
