@@ -180,7 +180,7 @@ def train(seed: int = 0, steps: int = STEPS) -> tuple[Any, Any]:
             ([BOS] + tokenizer(prompt)["input_ids"], tokenizer(answer)["input_ids"] + [EOS])
             for prompt, answer, _ in islice(rows, BATCH)
         ]
-        # Short rows apart from long ones: less padding to compute, the same loss per token of the whole batch.
+        # Short rows apart from long ones: less padding to compute, the same loss per token of the batch.
         encoded.sort(key=lambda row: len(row[0]) + len(row[1]))
         tokens = sum(len(answer) for _, answer in encoded)
         loss = 0.0
