@@ -107,7 +107,7 @@ def test_a_model_of_no_numbers_stops_the_run(tmp_path: Path) -> None:
     safetensors.torch.save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
     cwd = tmp_path / "work"
     run = RunFolder(cwd / "runs" / "broken-run")
-    outcome = ended(cwd, *wrapper_arguments(run_id=run.run_id, model=model, **SMALL))
+    outcome = ended(cwd, *wrapper_arguments(run_id=run.run_id, model=model, workers=1, **SMALL))
     logs = "".join(path.read_text(encoding="utf-8")[-2000:] for path in run.logs.iterdir())
     assert outcome.code == 4, outcome.err + logs
     assert_one_message(outcome)
