@@ -86,6 +86,8 @@ class MemoryEndpoint:
 
     def finish(self) -> None:
         self.finished = True
+        for worker_id in self._joined:  # workers that hear of the end say goodbye
+            self.put(Left(worker_id))
 
 
 class Stop:
@@ -258,9 +260,10 @@ def test_the_ledger_hears_of_workers(make):
     assert setup.events("worker_left") == [{"worker_id": "w0"}]
 
 
-def test_stopping_tells_the_workers_the_normal_end(running):
+def test_stopping_tells_the_workers_the_normal_end_and_hears_their_goodbyes(running):
     running.feed.stop()
     assert running.endpoint.finished
+    assert running.events("worker_left") == [{"worker_id": "w0"}]
 
 
 # ---- the bound at admission ------------------------------------------------------------------------------------
