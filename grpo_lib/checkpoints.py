@@ -7,6 +7,8 @@ checkpoint without a ledger record was cut off while it was written, and is not 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,22 @@ def seal(folder: Path, step: int, feed_state: dict[str, Any], ledger: Ledger) ->
     ledger.append("checkpoint_saved", step=step, files=files)
 
 
-def newest_sound(run: RunFolder, ledger: Ledger) -> tuple[Path, int, dict[str, Any]] | None:
-    """(folder, step, feed state) of the newest checkpoint that matches the ledger; None starts from the beginning.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that matches the ledger."""
 
-    Every checkpoint passed over on the way is recorded as `checkpoint_refused`.
+    folder: Path
+    step: int
+
+    def feed_state(self) -> dict[str, Any]:
+        return json.loads((self.folder / FEED_STATE).read_text(encoding="utf-8"))
+
+
+def newest_sound(run: RunFolder, refuse: Callable[[int, str], None] = lambda *_: None) -> Checkpoint | None:
+    """The newest checkpoint that matches the ledger; None starts from the beginning.
+
+    Args:
+        refuse: called with (step, reason) for every newer one that was passed over.
     """
     sealed = {
         e["data"]["step"]: e["data"]["files"]
@@ -41,9 +55,8 @@ def newest_sound(run: RunFolder, ledger: Ledger) -> tuple[Path, int, dict[str, A
     for step in sorted(folders, reverse=True):
         reason = _fault(folders[step], sealed.get(step))
         if reason is None:
-            state = json.loads((folders[step] / FEED_STATE).read_text(encoding="utf-8"))
-            return folders[step], step, state
-        ledger.append("checkpoint_refused", step=step, reason=reason)
+            return Checkpoint(folders[step], step)
+        refuse(step, reason)
     return None
 
 

@@ -7,7 +7,7 @@ reach: what lies below it is amplification, not a new skill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -119,44 +119,3 @@ class Evaluator:
             answer=[e.answer for e in repeated],
         )
         return np.array(correct).reshape(len(self.examples), copies), completions
-
-
-def overlap(spans: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """How much generation and learning ran at the same time.
-
-    Args:
-        spans: timeline rows; learner `step` spans and workers' `generate` spans are read.
-
-    Returns:
-        `training_s` from the first step's start to the last step's end; `step_s` and `generate_s`, the time within it in
-        which the learner was in a step, or at least one worker was generating; `share`, the time in which both were,
-        divided by `training_s`.
-    """
-    steps = _union([(s["start"], s["end"]) for s in spans if s["actor"] == "learner" and s["kind"] == "step"])
-    if not steps:
-        return {"share": 0.0, "generate_s": 0.0, "step_s": 0.0, "training_s": 0.0}
-    begin, end = steps[0][0], steps[-1][1]
-    generating = _union(
-        [
-            (max(s["start"], begin), min(s["end"], end))
-            for s in spans
-            if s["kind"] == "generate" and s["end"] > begin
-        ]
-    )
-    both = sum(max(0.0, min(a_end, b_end) - max(a, b)) for a, a_end in steps for b, b_end in generating)
-    return {
-        "share": both / (end - begin),
-        "generate_s": sum(b - a for a, b in generating),
-        "step_s": sum(b - a for a, b in steps),
-        "training_s": end - begin,
-    }
-
-
-def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    merged: list[tuple[float, float]] = []
-    for start, end in sorted(span for span in spans if span[1] > span[0]):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged

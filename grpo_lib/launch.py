@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
-from grpo_lib import __version__, preflight, residency
+from grpo_lib import __version__, checkpoints, preflight, residency
 from grpo_lib.errors import EXIT_COMPLETE, STATUS, GrpoError, Interrupted, Refused, WrongInput, isolate
 from grpo_lib.jobs.local import LocalJob
-from grpo_lib.ledger import Ledger, read_events
+from grpo_lib.ledger import Ledger
 from grpo_lib.runfolder import RunFolder, file_sha256, write_json
 from grpo_lib.settings import RunSettings, read
 from grpo_lib.tasks import load_task
@@ -94,7 +94,7 @@ def _open(run: RunFolder, settings: RunSettings, ledger: Ledger) -> None:
     Raises:
         Refused: the gate denied the run; decision and refusal are recorded.
     """
-    steps = [e["data"]["step"] for e in read_events(run.ledger) if e["event"] == "checkpoint_saved"]
+    resume = checkpoints.newest_sound(run)
     ledger.append(
         "run_started",
         settings_sha256=file_sha256(run.settings),
@@ -104,7 +104,7 @@ def _open(run: RunFolder, settings: RunSettings, ledger: Ledger) -> None:
             **{n: importlib.metadata.version(n) for n in _VERSIONS},
         },
         machine=_machine(),
-        resumed_from=max(steps, default=None),
+        resumed_from=resume.step if resume else None,
     )
     write_json(run.data_manifest, load_task(settings.task, settings.seed).describe())
     ledger.append("data_declared", data_manifest_sha256=file_sha256(run.data_manifest))

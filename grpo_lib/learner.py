@@ -6,7 +6,6 @@ python -m grpo_lib.learner --run-dir runs/R --port 29500
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from datasets import Dataset
 
 from grpo_lib import checkpoints
 from grpo_lib.errors import Interrupted, StoppedByHealth
-from grpo_lib.evaluate import CURVE_SAMPLES, INTERVAL, Evaluator, overlap
+from grpo_lib.evaluate import CURVE_SAMPLES, INTERVAL, Evaluator
 from grpo_lib.feed import RolloutFeed
 from grpo_lib.ledger import Ledger, read_events
+from grpo_lib.measures import overlap
 from grpo_lib.policy import (
     MergedPolicy,
     base_sha256,
@@ -26,6 +26,7 @@ from grpo_lib.policy import (
     load_tokenizer,
     lora_config,
     model_source,
+    public_name,
     read_adapter,
     resolve_device,
     snapshot,
@@ -104,11 +105,12 @@ class Learner:
         Raises:
             Interrupted: asked to end; a checkpoint of the last whole step is there.
         """
-        resume = checkpoints.newest_sound(self.run, self.ledger)
+        resume = checkpoints.newest_sound(
+            self.run, lambda step, reason: self.ledger.append("checkpoint_refused", step=step, reason=reason)
+        )
         if resume is not None:
-            folder, step, state = resume
-            self.feed.restore(state, step)
-            self.ledger.append("checkpoint_loaded", step=step)
+            self.feed.restore(resume.feed_state(), resume.step)
+            self.ledger.append("checkpoint_loaded", step=resume.step)
         trainer = AdapterAsyncGRPOTrainer(
             model=model_source(self.settings.model),
             args=self._trainer_arguments(),
@@ -120,8 +122,10 @@ class Learner:
             publish=self._publish,
             on_checkpoint=lambda folder, step: checkpoints.seal(folder, step, self.feed.state(), self.ledger),
         )
+        # PEFT has noted the folder it loaded the base from; adapters and checkpoints are handed on.
+        self.lora.base_model_name_or_path = public_name(self.settings.model)
         begun = time.time()
-        trainer.train(resume_from_checkpoint=str(resume[0]) if resume else None)
+        trainer.train(resume_from_checkpoint=str(resume.folder) if resume else None)
         if self.stop and trainer.state.global_step < self.settings.steps:
             raise Interrupted(
                 ar=f"أُوقف التدريب بعد الخطوة {trainer.state.global_step} ونقطة الحفظ جاهزة؛ استأنف بالمعرّف نفسه.",
@@ -193,7 +197,7 @@ class Learner:
 
     def close(self) -> None:
         self.endpoint.close()
-        write_json(self.run.root / "transport.json", self.endpoint.stats())
+        write_json(self.run.transport, self.endpoint.stats())
 
 
 def evaluate(run: RunFolder, settings: RunSettings, stop: StopRequest) -> None:
@@ -210,7 +214,6 @@ def evaluate(run: RunFolder, settings: RunSettings, stop: StopRequest) -> None:
                 en="Evaluation was stopped after training had finished; resume with the same run id.",
             )
 
-    torch.set_num_threads(os.cpu_count() or 1)
     ledger, timeline = Ledger(run.ledger, run.run_id, "learner"), Timeline(run)
     model, _ = load_base(settings.model)
     policy = MergedPolicy(model, settings.lora_alpha / settings.lora_rank)

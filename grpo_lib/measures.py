@@ -202,11 +202,10 @@ def _shared(first: list[tuple[float, float]], second: list[tuple[float, float]])
     return total
 
 
-def overlap(timeline: list[dict[str, Any]], evaluation: dict[str, Any]) -> dict[str, Any]:
+def overlap(timeline: list[dict[str, Any]]) -> dict[str, Any]:
     """Share of training time in which a worker generates while the learner steps.
 
-    Training time runs from the start of the first learner step to the end of the last one. The share is computed here
-    from the time stamps; what the run itself wrote into its evaluation stands beside it.
+    Training time runs from the start of the first learner step to the end of the last one.
     """
     all_spans = spans(timeline)
     steps = _union(
@@ -220,7 +219,6 @@ def overlap(timeline: list[dict[str, Any]], evaluation: dict[str, Any]) -> dict[
             if s["actor"] != "learner" and s["kind"] == "generate" and s["end"] > first and s["start"] < last
         ]
     )
-    recorded = evaluation.get("overlap") if isinstance(evaluation.get("overlap"), dict) else {}
     training = last - first
     shared = _shared(steps, generate)
     return {
@@ -229,7 +227,6 @@ def overlap(timeline: list[dict[str, Any]], evaluation: dict[str, Any]) -> dict[
         "training_s": training or None,
         "step_s": sum(end - start for start, end in steps) if steps else None,
         "generate_s": sum(end - start for start, end in generate) if generate else None,
-        "recorded_share": number(recorded.get("share")),
     }
 
 

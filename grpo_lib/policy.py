@@ -75,6 +75,11 @@ def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple
     return tuple(sorted({*ids, tokenizer.eos_token_id}))
 
 
+def public_name(model: str) -> str:
+    """How stored files may call the base model: a path would tell where this machine keeps it."""
+    return model if model == TEACHING_MODEL or not Path(model).exists() else "local-base"
+
+
 def lora_config(settings: RunSettings) -> LoraConfig:
     """Plain LoRA on all linear layers but the head, no dropout, so that sampler and learner agree."""
     return LoraConfig(

@@ -10,9 +10,10 @@ import time
 import traceback
 from collections.abc import Callable
 
-from grpo_lib.errors import EXIT_INTERRUPTED, GrpoError, WrongInput
+from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, GrpoError, WrongInput
 
 SECRET_VARIABLE = "GRPO_JOIN_SECRET"
+NO_LONGER_NEEDED = b"end"
 
 
 def join_secret() -> bytes:
@@ -34,7 +35,8 @@ def join_secret() -> bytes:
 def hold_lifeline(grace_s: float = 0.0) -> None:
     """End this process when its standard input closes, that is, when the process that started it is gone.
 
-    A launcher that is killed cannot clean up; this is how it leaves no orphan behind.
+    A launcher that is killed cannot clean up; this is how it leaves no orphan behind. A launcher that writes `end` says
+    that this process is no longer needed, which is no fault.
 
     Args:
         grace_s: seconds between asking (SIGTERM to itself) and ending it.
@@ -42,8 +44,9 @@ def hold_lifeline(grace_s: float = 0.0) -> None:
 
     def watch() -> None:
         # Unbuffered: a thread blocked in a buffered read holds a lock that the interpreter needs to exit.
-        while os.read(0, 1024):
-            pass
+        while said := os.read(0, 1024):
+            if said.startswith(NO_LONGER_NEEDED):
+                os._exit(EXIT_COMPLETE)
         print("launcher is gone: ending", file=sys.stderr, flush=True)
         if grace_s:
             os.kill(os.getpid(), signal.SIGTERM)

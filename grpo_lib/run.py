@@ -104,7 +104,7 @@ def _execute_one(name: str, settings: RunSettings, run: RunFolder) -> int:
                 progress_bar=False,
                 cwd=os.getcwd(),
                 # The kernel's channels as sockets in a private folder: nothing of a cell crosses a TCP port.
-                config=Config({"KernelManager": {"transport": "ipc"}}),
+                config=Config({"KernelManager": {"transport": "ipc", "ip": str(staged.with_name("kernel"))}}),
             )
         failure = None
     except papermill.PapermillExecutionError as error:

@@ -92,6 +92,7 @@ class RunFolder:
         self.ledger = self.root / "ledger" / "events.jsonl"
         self.metrics = self.root / "metrics.jsonl"
         self.timeline = self.root / "timeline.jsonl"
+        self.transport = self.root / "transport.json"
         self.evaluation = self.root / "evaluation.json"
         self.adapters = self.root / "adapters"
         self.checkpoints = self.root / "checkpoints"

@@ -181,26 +181,36 @@ class RunSettings(BaseModel):
 
     @model_validator(mode="after")
     def _combinations(self) -> RunSettings:
+        faults = []
         if self.port_last < self.port_first:
-            raise _fault(
-                "port_last أصغر من port_first؛ بدّلهما", "port_last is below port_first; exchange them"
+            faults.append(
+                ("port_last أصغر من port_first؛ بدّلهما", "port_last is below port_first; exchange them")
             )
         if self.deadline_s < 3 * self.heartbeat_s:
-            raise _fault(
-                "deadline_s يجب ألا تقل عن ثلاثة أضعاف heartbeat_s",
-                "deadline_s must be at least three times heartbeat_s",
+            faults.append(
+                (
+                    "deadline_s يجب ألا تقل عن ثلاثة أضعاف heartbeat_s",
+                    "deadline_s must be at least three times heartbeat_s",
+                )
             )
         if self.groups_per_lease > self.prompts_per_step * (self.max_staleness + 1):
-            raise _fault(
-                "groups_per_lease أكبر مما يسمح به حد التأخر: لن يُعطى أي عمل؛ اجعله ≤ prompts_per_step × (max_staleness + 1)",
-                "groups_per_lease exceeds what the staleness bound admits, so no work would ever be given; "
-                "keep it ≤ prompts_per_step × (max_staleness + 1)",
+            faults.append(
+                (
+                    "groups_per_lease أكبر مما يسمح به حد التأخر، فلن يُعطى أي عمل؛ اجعله على الأكثر "
+                    "prompts_per_step × (max_staleness + 1)",
+                    "groups_per_lease exceeds what the staleness bound admits, so no work would ever be given; "
+                    "keep it ≤ prompts_per_step × (max_staleness + 1)",
+                )
             )
         if self.data_class not in ("", "synthetic") and self.task == "arithmetic":
-            raise _fault(
-                "مهمة arithmetic تولّد بيانات اصطناعية؛ data_class يجب أن يكون synthetic",
-                "the arithmetic task generates synthetic data; data_class must be synthetic",
+            faults.append(
+                (
+                    "مهمة arithmetic تولّد بيانات اصطناعية؛ data_class يجب أن يكون synthetic",
+                    "the arithmetic task generates synthetic data; data_class must be synthetic",
+                )
             )
+        if faults:
+            raise _fault(*("\n  • ".join(texts) for texts in zip(*faults, strict=True)))
         return self
 
     @property

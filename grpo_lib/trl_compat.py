@@ -6,7 +6,7 @@
 | `get_peak_flops_per_device` | asks CUDA for a device name; utilisation is unknown elsewhere |
 | `AsyncGRPOTrainer._sync_weight` | TRL's path for custom transfers merges the adapter into the base; we publish the adapter alone |
 | `AsyncGRPOTrainer.get_train_dataloader` | accelerate's dispatcher fetches one batch ahead, so each batch would be one version older than its lag says, and prompts would count as consumed before they are trained on |
-| `AsyncGRPOTrainer._save_checkpoint` | the prompts consumed so far belong to a checkpoint; the pickled `training_args.bin`, which nothing reads, does not |
+| `AsyncGRPOTrainer._save_checkpoint` | the prompts consumed so far belong to a checkpoint; the pickled `training_args.bin`, which nothing reads, and a model card that names local folders do not |
 
 `tests/contract/` fails loudly when one of these changes. TRL 1.18 makes the trainer stable and removes two of them:
 see CONTRIBUTING.
@@ -185,5 +185,6 @@ class AdapterAsyncGRPOTrainer(AsyncGRPOTrainer):
     def _save_checkpoint(self, model, trial) -> None:
         super()._save_checkpoint(model, trial)
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        (folder / "training_args.bin").unlink(missing_ok=True)
+        for name in ("training_args.bin", "README.md"):
+            (folder / name).unlink(missing_ok=True)
         self._on_checkpoint(folder, self.state.global_step)

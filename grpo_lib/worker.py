@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from grpo_lib import __version__
-from grpo_lib.errors import Interrupted, WrongInput, isolate
 from grpo_lib.objective import group_advantages
 from grpo_lib.policy import (
     AdapterSnapshot,
@@ -32,7 +31,7 @@ from grpo_lib.process import exit_with, hold_lifeline, join_secret
 from grpo_lib.rollouts import Header, RolloutBatch, Span
 from grpo_lib.sampler import sample, uniforms
 from grpo_lib.tasks import load_task
-from grpo_lib.transport import EndOfRun, JoinRefused, LearnerLost, LearnerUnreachable, WorkerEndpoint
+from grpo_lib.transport import EndOfRun, LearnerLost, WorkerEndpoint
 from grpo_lib.transport.gloo import GlooWorker
 
 # How long one look for new work or a new policy may block before the loop comes round again.
@@ -183,21 +182,13 @@ def main() -> None:
             bind=args.bind,
         )
         try:
-            worker.serve(endpoint)
+            worker.serve(
+                endpoint
+            )  # a refusal, or a learner out of reach, ends the process with its own message
             return
         except LearnerLost as error:
             # A stopped and continued worker, or a cut link, comes here too: the learner may be alive and waiting.
-            print(f"{args.worker_id}: {error}; joining again", flush=True)
-        except JoinRefused as error:
-            raise WrongInput(
-                ar=f"رفض المتعلِّم انضمام {isolate(args.worker_id)}: {isolate(error)}. تحقق من السر والنموذج الأساس.",
-                en=f"The learner refused {args.worker_id}: {error}. Check the join secret and the base model.",
-            ) from None
-        except LearnerUnreachable as error:
-            raise Interrupted(
-                ar=f"تعذّر الوصول إلى المتعلِّم على {isolate(args.address)}: {isolate(error)}",
-                en=f"The learner at {args.address} cannot be reached: {error}",
-            ) from None
+            print(f"{args.worker_id}: {error.ar}\n{args.worker_id}: {error.en}", flush=True)
         finally:
             endpoint.close()
 

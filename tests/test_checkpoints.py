@@ -36,6 +36,13 @@ def sealed(run, ledger, step):
     return folder
 
 
+def newest(run, ledger):
+    """As the learner asks: what is passed over is recorded."""
+    return newest_sound(
+        run, lambda step, reason: ledger.append("checkpoint_refused", step=step, reason=reason)
+    )
+
+
 def refusals(run):
     return [
         (e["data"]["step"], e["data"]["reason"])
@@ -54,15 +61,16 @@ def test_sealing_stores_the_feed_and_records_every_file(run, ledger):
 
 
 def test_without_checkpoints_a_run_starts_from_the_beginning(run, ledger):
-    assert newest_sound(run, ledger) is None
+    assert newest(run, ledger) is None
     run.checkpoints.mkdir(parents=True)
-    assert newest_sound(run, ledger) is None and refusals(run) == []
+    assert newest(run, ledger) is None and refusals(run) == []
 
 
 def test_the_newest_by_step_is_taken(run, ledger):
     for step in (9, 10, 100):
         sealed(run, ledger, step)
-    folder, step, state = newest_sound(run, ledger)
+    found = newest(run, ledger)
+    folder, step, state = found.folder, found.step, found.feed_state()
     assert (folder.name, step, state) == ("checkpoint-100", 100, {"next": 100, "unconsumed": [99]})
     assert refusals(run) == []
 
@@ -91,14 +99,14 @@ def add_deep(folder):
 def test_a_checkpoint_that_differs_is_refused_and_an_older_one_taken(run, ledger, harm):
     sealed(run, ledger, 10)
     harm(sealed(run, ledger, 20))
-    assert newest_sound(run, ledger)[1] == 10
+    assert newest(run, ledger).step == 10
     assert [step for step, _ in refusals(run)] == [20]
 
 
 def test_a_checkpoint_cut_off_before_it_was_sealed_is_refused(run, ledger):
     sealed(run, ledger, 10)
     write(run, 20)
-    assert newest_sound(run, ledger)[1] == 10
+    assert newest(run, ledger).step == 10
     assert refusals(run) == [(20, "not in the ledger")]
 
 
@@ -112,20 +120,20 @@ def test_a_seal_cut_off_before_the_ledger_heard_of_it_is_refused(run, ledger, mo
     with pytest.raises(KeyboardInterrupt):
         seal(folder, 20, {}, ledger)
     monkeypatch.undo()
-    assert newest_sound(run, ledger) is None
+    assert newest(run, ledger) is None
 
 
 def test_the_latest_seal_of_a_step_counts(run, ledger):
     folder = sealed(run, ledger, 10)
     (folder / "adapter_model.safetensors").write_bytes(b"again")
     seal(folder, 10, {"next": 11, "unconsumed": []}, ledger)
-    assert newest_sound(run, ledger)[2]["next"] == 11
+    assert newest(run, ledger).feed_state()["next"] == 11
 
 
 def test_refusing_all_starts_from_the_beginning(run, ledger):
     for step in (10, 20):
         change(sealed(run, ledger, step))
-    assert newest_sound(run, ledger) is None
+    assert newest(run, ledger) is None
     assert [step for step, _ in refusals(run)] == [20, 10]
 
 

@@ -89,7 +89,7 @@ def test_overlap_by_hand() -> None:
         {"actor": "worker-1", "kind": "generate", "start": 1.0, "end": 7.0},
         {"actor": "worker-1", "kind": "score", "start": 7.0, "end": 9.0},
     ]
-    found = overlap(spans, {})
+    found = overlap(spans)
     assert found["share"] == pytest.approx(5.0 / 10.0)
     assert (found["training_s"], found["step_s"], found["generate_s"]) == (10.0, 8.0, 7.0)
 

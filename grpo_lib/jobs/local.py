@@ -6,6 +6,7 @@ a lifeline: when the launcher dies, however it dies, its processes end too.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, FOR_EXIT_CODE, Interrupted
 from grpo_lib.ledger import Ledger
-from grpo_lib.process import SECRET_VARIABLE
+from grpo_lib.process import NO_LONGER_NEEDED, SECRET_VARIABLE
 from grpo_lib.runfolder import RunFolder
 from grpo_lib.settings import RunSettings
 
@@ -52,6 +53,7 @@ class LocalJob:
 
     def launch(self) -> None:
         """Start all processes."""
+        self.run.transport.unlink(missing_ok=True)
         self._children.append(self._start("learner", "", 0))
         for number in range(self.settings.workers):
             self._children.append(self._start("worker", f"worker-{number}", 0))
@@ -63,15 +65,18 @@ class LocalJob:
             GrpoError: of the kind that the learner's exit code stands for.
         """
         learner = self._children[0]
+        released = False
         while learner.process.poll() is None:
             tick()
+            if not released and self.run.transport.is_file():
+                # Training is over and the learner evaluates: a worker that was started late would knock in vain.
+                self._release_workers()
+                released = True
             for child in [c for c in self._children[1:] if c.process.poll() is not None]:
                 self._ended(child)
                 self._children.remove(child)
-                if (
-                    child.process.returncode != EXIT_COMPLETE
-                    and child.restarts < self.settings.max_worker_restarts
-                ):
+                fell = child.process.returncode != EXIT_COMPLETE and not released
+                if fell and child.restarts < self.settings.max_worker_restarts:
                     self._children.append(self._start("worker", child.worker_id, child.restarts + 1))
             time.sleep(_POLL_S)
         tick()
@@ -88,9 +93,11 @@ class LocalJob:
 
     def close(self) -> None:
         """End whatever still runs: the learner first and gently, so that it can write its checkpoint."""
+        self._release_workers()
         for child in self._children:
             if child.process.poll() is None:
-                child.process.terminate()
+                if child.role == "learner":
+                    child.process.terminate()
                 try:
                     child.process.wait(_GRACE_S)
                 except subprocess.TimeoutExpired:
@@ -98,6 +105,13 @@ class LocalJob:
                     child.process.wait()
             self._ended(child)
         self._children.clear()
+
+    def _release_workers(self) -> None:
+        for child in self._children:
+            if child.role == "worker":
+                with contextlib.suppress(OSError):  # it has gone by itself
+                    child.process.stdin.write(NO_LONGER_NEEDED)
+                    child.process.stdin.flush()
 
     def _start(self, role: str, worker_id: str, restarts: int) -> _Child:
         settings = self.settings
@@ -142,7 +156,8 @@ class LocalJob:
         return self.run.logs / f"{name}.log"
 
     def _ended(self, child: _Child) -> None:
-        child.process.stdin.close()
+        with contextlib.suppress(OSError):
+            child.process.stdin.close()
         code = child.process.returncode
         self.ledger.append(
             "process_ended",

@@ -14,8 +14,8 @@ import torch
 from peft import PeftModel
 from processes import ROOT, SMALL, CompleteRun, command, events, wrapper_arguments
 
-from grpo_lib.evaluate import overlap
 from grpo_lib.ledger import check_chain
+from grpo_lib.measures import overlap
 from grpo_lib.policy import encode_prompt, load_base
 from grpo_lib.runfolder import file_sha256, read_lines
 from grpo_lib.tasks import load_task
