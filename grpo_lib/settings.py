@@ -14,7 +14,15 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from grpo_lib.errors import WrongInput, isolate
@@ -77,7 +85,7 @@ class RunSettings(BaseModel):
     learning_rate: float = _field(1e-3, "معدل التعلم", "learning rate", gt=0, le=1)
     lora_rank: int = _field(16, "رتبة LoRA", "LoRA rank", ge=1, le=512)
     lora_alpha: int = _field(32, "معامل ألفا في LoRA", "LoRA alpha", ge=1, le=4096)
-    max_new_tokens: int = _field(48, "أقصى طول للإكمال بالرموز", "completion limit in tokens", ge=1, le=32768)
+    max_new_tokens: int = _field(32, "أقصى طول للإكمال بالرموز", "completion limit in tokens", ge=1, le=32768)
     temperature: float = _field(1.0, "درجة حرارة التوليد", "sampling temperature", gt=0, le=5)
     epsilon: float = _field(0.2, "حد القص الأدنى", "lower clip range", gt=0, lt=1)
     epsilon_high: float = _field(0.28, "حد القص الأعلى", "upper clip range", gt=0, le=10)
@@ -87,7 +95,7 @@ class RunSettings(BaseModel):
         2, "أقصى تأخر مسموح بعدد إصدارات السياسة", "bound on staleness, in policy versions", ge=0, le=64
     )
     groups_per_lease: int = _field(
-        8, "عدد المجموعات التي يأخذها العامل دفعة واحدة", "groups a worker takes at a time", ge=1, le=4096
+        16, "عدد المجموعات التي يأخذها العامل دفعة واحدة", "groups a worker takes at a time", ge=1, le=4096
     )
     transport: Literal["gloo"] = _field("gloo", "وسيلة النقل", "transport")
     backend: Literal["local"] = _field("local", "مكان تشغيل العمليات", "where the processes run")
@@ -145,6 +153,10 @@ class RunSettings(BaseModel):
     def _retention_until(cls, value: str) -> str:
         if value:
             try:
+                if (
+                    len(value) != len("YYYY-MM-DD") or "W" in value
+                ):  # other forms of ISO 8601 are accepted too
+                    raise ValueError(value)
                 date.fromisoformat(value)
             except ValueError:
                 raise _fault("تاريخ بالشكل 2031-12-31", "a date such as 2031-12-31") from None
@@ -180,35 +192,38 @@ class RunSettings(BaseModel):
         )
 
     @model_validator(mode="after")
-    def _combinations(self) -> RunSettings:
-        faults = []
-        if self.port_last < self.port_first:
-            faults.append(
-                ("port_last أصغر من port_first؛ بدّلهما", "port_last is below port_first; exchange them")
-            )
-        if self.deadline_s < 3 * self.heartbeat_s:
-            faults.append(
-                (
-                    "deadline_s يجب ألا تقل عن ثلاثة أضعاف heartbeat_s",
-                    "deadline_s must be at least three times heartbeat_s",
-                )
-            )
-        if self.groups_per_lease > self.prompts_per_step * (self.max_staleness + 1):
-            faults.append(
-                (
-                    "groups_per_lease أكبر مما يسمح به حد التأخر، فلن يُعطى أي عمل؛ اجعله على الأكثر "
-                    "prompts_per_step × (max_staleness + 1)",
-                    "groups_per_lease exceeds what the staleness bound admits, so no work would ever be given; "
-                    "keep it ≤ prompts_per_step × (max_staleness + 1)",
-                )
-            )
-        if self.data_class not in ("", "synthetic") and self.task == "arithmetic":
-            faults.append(
-                (
-                    "مهمة arithmetic تولّد بيانات اصطناعية؛ data_class يجب أن يكون synthetic",
-                    "the arithmetic task generates synthetic data; data_class must be synthetic",
-                )
-            )
+    def _combinations(self, info: ValidationInfo) -> RunSettings:
+        # Fields at fault themselves stand here at their defaults, which nobody gave: no combination is held against them.
+        faulty: set[str] = (info.context or {}).get("faulty", set())
+        checks = (
+            (
+                {"port_first", "port_last"},
+                self.port_last < self.port_first,
+                "port_last أصغر من port_first؛ بدّلهما",
+                "port_last is below port_first; exchange them",
+            ),
+            (
+                {"deadline_s", "heartbeat_s"},
+                self.deadline_s < 3 * self.heartbeat_s,
+                "deadline_s يجب ألا تقل عن ثلاثة أضعاف heartbeat_s",
+                "deadline_s must be at least three times heartbeat_s",
+            ),
+            (
+                {"groups_per_lease", "prompts_per_step", "max_staleness"},
+                self.groups_per_lease > self.prompts_per_step * (self.max_staleness + 1),
+                "groups_per_lease أكبر مما يسمح به حد التأخر، فلن يُعطى أي عمل؛ اجعله على الأكثر "
+                "prompts_per_step × (max_staleness + 1)",
+                "groups_per_lease exceeds what the staleness bound admits, so no work would ever be given; "
+                "keep it ≤ prompts_per_step × (max_staleness + 1)",
+            ),
+            (
+                {"data_class", "task"},
+                self.data_class not in ("", "synthetic") and self.task == "arithmetic",
+                "مهمة arithmetic تولّد بيانات اصطناعية؛ data_class يجب أن يكون synthetic",
+                "the arithmetic task generates synthetic data; data_class must be synthetic",
+            ),
+        )
+        faults = [(ar, en) for fields, wrong, ar, en in checks if wrong and not fields & faulty]
         if faults:
             raise _fault(*("\n  • ".join(texts) for texts in zip(*faults, strict=True)))
         return self
@@ -234,18 +249,19 @@ def load(values: dict[str, Any]) -> RunSettings:
         WrongInput: lists every fault at once, in both languages. Nothing has been written.
     """
     faults: list[dict[str, Any]] = []
-    attempt = dict(values)
+    attempt, faulty = dict(values), set()
     settings = None
     # Combination checks run only when every field is sound, so faulty fields are set aside and the rest tried again.
     while settings is None:
         try:
-            settings = RunSettings(**attempt)
+            settings = RunSettings.model_validate(attempt, context={"faulty": faulty})
         except ValidationError as error:
             found = error.errors(include_url=False)
             faults.extend(found)
             bad = {fault["loc"][0] for fault in found if fault["loc"]}
             if not bad:
                 break
+            faulty |= bad
             attempt = {name: value for name, value in attempt.items() if name not in bad}
     if faults:
         raise WrongInput(
@@ -281,6 +297,8 @@ def _describe(fault: dict[str, Any]) -> tuple[str, str]:
     if kind in limits:
         ar, en, key = limits[kind]
         return f"{given_ar}يجب أن يكون {ar} {isolate(context[key])}", f"{given_en}must be {en} {context[key]}"
+    if kind == "finite_number":
+        return f"{given_ar}المطلوب عدد محدود", f"{given_en}must be a finite number"
     if kind == "literal_error":
         return (
             f"{given_ar}القيم المقبولة: {isolate(context['expected'])}",
