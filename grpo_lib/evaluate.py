@@ -44,6 +44,8 @@ def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
     Returns:
         (Q,) probability that at least one of k samples drawn from the n is right.
     """
+    if k > correct.shape[1]:
+        raise ValueError(f"pass@{k} needs at least {k} samples per question, there are {correct.shape[1]}")
     n, right = correct.shape[1], correct.sum(axis=1)
     factors = 1 - k / np.arange(1, n + 1)
     return np.array([1 - np.prod(factors[int(n - c) :]) if c else 0.0 for c in right])

@@ -80,7 +80,7 @@ class RolloutFeed:
         self._version = 0
         self._stale_dropped = 0
         self._unusable = 0
-        self._alone_since = time.monotonic()
+        self._alone_since = self._heard = time.monotonic()
         self._fault: BaseException | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -117,6 +117,13 @@ class RolloutFeed:
             )
         with self._lock:
             alone = 0.0 if self._endpoint.workers() else time.monotonic() - self._alone_since
+            silent = time.monotonic() - self._heard
+        if silent > stale_after_s:
+            raise Interrupted(
+                ar=f"لم تصل أي دفعة صالحة منذ {silent:.0f} ثانية مع أن عمالًا متصلون. راجع سجلاتهم ثم استأنف بالمعرّف نفسه.",
+                en=f"No usable batch for {silent:.0f} s although workers are connected. Look at their logs, then resume "
+                "with the same run id.",
+            )
         limit = self._settings.deadline_s
         if alone > limit:
             raise Interrupted(
@@ -282,6 +289,7 @@ class RolloutFeed:
                 )
             return
         self._unusable = 0
+        self._heard = time.monotonic()
         for span in batch.header.spans:
             self._record_span(worker_id, span.kind, span.start, span.end, batch.header.policy_version)
         groups = self._intake.groups(batch)

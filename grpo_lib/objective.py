@@ -30,8 +30,11 @@ def group_advantages(rewards: torch.Tensor, *, ddof: int = 0, eps: float = 1e-8)
     Returns:
         (N, G) advantages. A group whose rewards are all equal gets zeros: it teaches nothing.
     """
-    centred = rewards - rewards.mean(dim=1, keepdim=True)
-    return centred / (rewards.std(dim=1, keepdim=True, correction=ddof) + eps)
+    # In float32 eight times 1.2 do not average to 1.2, and eps is smaller than that error: a group of equal rewards would
+    # get advantages of about ten.
+    exact = rewards.double()
+    centred = exact - exact.mean(dim=1, keepdim=True)
+    return (centred / (exact.std(dim=1, keepdim=True, correction=ddof) + eps)).to(rewards.dtype)
 
 
 def clipped_loss(

@@ -168,14 +168,25 @@ class MergedPolicy:
             ValueError: a tensor has no counterpart in the base, or an adapter half is missing.
         """
         tensors = adapter.tensors()
-        names = sorted(name for name in tensors if name.endswith(".lora_A.weight"))
-        if 2 * len(names) != len(tensors):
-            raise ValueError("adapter does not hold one lora_A and one lora_B per layer")
-        for name in names:
-            layer = name.removeprefix(_PEFT_PREFIX).removesuffix(".lora_A.weight")
-            weight = self.model.get_submodule(layer).weight
+        # Everything is looked up before anything is merged, so that a bad adapter changes nothing.
+        halves: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+        for name in sorted(name for name in tensors if name.endswith(".lora_A.weight")):
+            layer, other = name.removesuffix(".lora_A.weight"), name.replace(".lora_A.", ".lora_B.")
+            if other not in tensors:
+                raise ValueError(f"adapter has {name} without its other half")
+            halves[layer.removeprefix(_PEFT_PREFIX)] = tensors[name], tensors[other]  # (r, in), (out, r)
+        if 2 * len(halves) != len(tensors):
+            raise ValueError("adapter holds more than one lora_A and one lora_B per layer")
+        modules = dict(self.model.named_modules())
+        weights = {}
+        for layer, (a, b) in halves.items():
+            weights[layer] = getattr(modules.get(layer), "weight", None)
+            if weights[layer] is None or weights[layer].shape != (b.shape[0], a.shape[1]):
+                raise ValueError(f"adapter has a layer {layer} that does not fit the base")
+        self.unload()
+        for layer, (a, b) in halves.items():
+            weight = weights[layer]
             pristine = self._pristine.setdefault(layer, weight.detach().clone())
-            a, b = tensors[name], tensors[name.replace(".lora_A.", ".lora_B.")]  # (r, in), (out, r)
             weight.copy_(torch.addmm(pristine, b.to(weight), a.to(weight), alpha=self.scale))
         self.version, self.sha256 = adapter.version, adapter.sha256
 

@@ -31,6 +31,13 @@ def check(settings: RunSettings) -> int:
         for path in [Path(settings.runs_dir).absolute(), *Path(settings.runs_dir).absolute().parents]
         if path.exists()
     )
+    if not nearest.is_dir():
+        faults.append(
+            (
+                f"runs_dir={isolate(settings.runs_dir)}: {isolate(nearest.name)} ملف وليس مجلدًا. اختر مجلدًا آخر.",
+                f"runs_dir={settings.runs_dir}: {nearest.name} is a file, not a folder. Choose another folder.",
+            )
+        )
     free = shutil.disk_usage(nearest).free / _GIB
     if free < _DISK_GIB:
         faults.append(

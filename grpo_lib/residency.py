@@ -45,7 +45,7 @@ def decide(settings: RunSettings) -> dict[str, Any]:
                 "Whether personal data is present is empty, and empty means deny. State personal_data.",
             )
         )
-    if settings.personal_data == "some":
+    if settings.personal_data not in ("", "none"):
         reasons.append(
             _reason(
                 "personal-data-without-pack",

@@ -24,6 +24,18 @@ _ARRAYS = {
 }
 
 
+# What reading bytes that are no batch can raise: the header is JSON of anybody's making.
+_NOT_A_BATCH = (
+    safetensors.SafetensorError,
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
 @dataclass(frozen=True)
 class Span:
     """A stretch of time of one kind of work, in Unix seconds."""
@@ -87,8 +99,8 @@ class RolloutBatch:
             arrays = safetensors.numpy.load(payload)
             size = int.from_bytes(payload[:8], "little")
             header = _header(json.loads(json.loads(payload[8 : 8 + size])["__metadata__"]["header"]))
-        except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not a rollout batch: {error}") from None
+        except _NOT_A_BATCH as error:
+            raise ValueError(f"not a rollout batch: {type(error).__name__}: {error}") from None
         if set(arrays) != set(_ARRAYS):
             raise ValueError(f"arrays {sorted(arrays)} instead of {sorted(_ARRAYS)}")
         batch = cls(header=header, **arrays)
@@ -108,6 +120,11 @@ class RolloutBatch:
             raise ValueError("lengths do not add up to the tokens")
         if self.completion_mask.shape != (total,) or self.old_log_probs.shape != (total,):
             raise ValueError("mask or log-probabilities do not match the tokens")
+        if self.completion_mask.max() > 1:
+            raise ValueError("the mask holds something other than 0 and 1")
+        starts = np.cumsum(self.lengths) - self.lengths
+        if np.add.reduceat(self.completion_mask, starts, dtype=np.int64).min() == 0:
+            raise ValueError("a sample in which nothing was sampled")
         if self.rewards.shape != (samples, len(self.header.reward_names)) or self.advantages.shape != (
             samples,
         ):

@@ -177,7 +177,8 @@ class RunSettings(BaseModel):
     def _model(cls, value: str) -> str:
         if value == TEACHING_MODEL or (Path(value) / "config.json").is_file():
             return value
-        if _HUB_ID.fullmatch(value) and not Path(value).exists():
+        # A name whose first part is a folder here was meant as a path.
+        if _HUB_ID.fullmatch(value) and not Path(value).parent.exists():
             from huggingface_hub import constants, try_to_load_from_cache
 
             if not constants.HF_HUB_OFFLINE or isinstance(try_to_load_from_cache(value, "config.json"), str):

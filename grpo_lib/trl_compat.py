@@ -84,9 +84,9 @@ class TreeAttention:
     def _plan(cu_q: torch.Tensor, cu_k: torch.Tensor, window: int):
         # Every layer of a forward gets the same `cu_q` object, so the plan rides on it and dies with it. (A table
         # keyed by address would hand a later batch the plan of a freed one.)
-        plan = getattr(cu_q, "_tree_plan", None)
-        if plan is not None:
-            return plan
+        plans = cu_q.__dict__.setdefault("_tree_plans", {})  # layers may differ in their window
+        if window in plans:
+            return plans[window]
         device = cu_q.device
         starts_q, starts_k = cu_q[:-1].long().cpu(), cu_k[:-1].long().cpu()
         n, m = cu_q.diff().long().cpu(), cu_k.diff().long().cpu()
@@ -106,9 +106,8 @@ class TreeAttention:
             k_index = torch.where(span_k < m[chosen, None], starts_k[chosen, None] + span_k, 0)
             buckets.append([x.to(device) for x in (q_index, k_index, seen[:, None], valid)])
             places.append(q_index[valid])
-        plan = buckets, torch.argsort(torch.cat(places)).to(device)
-        cu_q._tree_plan = plan
-        return plan
+        plans[window] = buckets, torch.argsort(torch.cat(places)).to(device)
+        return plans[window]
 
 
 def install() -> None:
