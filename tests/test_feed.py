@@ -643,3 +643,11 @@ def test_a_resumed_feed_goes_on_where_the_checkpoint_stood(running, tmp_path):
     given = [prompt for _, lease in resumed.endpoint.granted for prompt in lease["prompts"]]
     assert given == [4, 5, 6, 7, 8, 9, 10, 11]  # two steps' worth (bound 1), none of it trained on before
     resumed.feed.stop()
+
+
+def test_a_worker_that_lives_but_never_answers_does_not_stall_the_run_for_ever(running):
+    time.sleep(0.05)
+    running.feed.check_health(stale_after_s=60.0)
+    with pytest.raises(Interrupted) as caught:
+        running.feed.check_health(stale_after_s=0.01)
+    assert "No usable batch" in caught.value.en and "دفعة" in caught.value.ar
