@@ -28,7 +28,8 @@ test: $(READY) ## all tests | كل الاختبارات
 	@$(BIN)/python -m pytest
 
 lab: $(READY) ## JupyterLab on the notebooks | فتح الدفاتر
-	@JUPYTER_CONFIG_DIR=$(CURDIR)/notebooks/.jupyter $(BIN)/jupyter lab --notebook-dir=.
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.news_url=None \
+	  --LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate $(ARGS)
 
 bench: $(READY) ## async against TRL's synchronous trainer, side by side | مقارنة غير المتزامن بالمتزامن
 	@$(BIN)/python benchmarks/arms.py $(ARGS)
