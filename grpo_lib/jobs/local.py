@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, FOR_EXIT_CODE, Interrupted
 from grpo_lib.ledger import Ledger
-from grpo_lib.process import NO_LONGER_NEEDED, SECRET_VARIABLE
+from grpo_lib.process import NO_LONGER_NEEDED, SECRET_VARIABLE, join_secret
 from grpo_lib.runfolder import RunFolder
 from grpo_lib.settings import RunSettings
 
@@ -48,7 +48,8 @@ class LocalJob:
         self.settings = settings
         self.ledger = ledger
         self.port = port
-        self._secret = secrets.token_hex(32)
+        # Given from outside where workers on other machines are to join; else nobody else needs to know it.
+        self._secret = join_secret().decode() if SECRET_VARIABLE in os.environ else secrets.token_hex(32)
         self._children: list[_Child] = []
 
     def launch(self) -> None:
