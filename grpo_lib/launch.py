@@ -56,9 +56,8 @@ def train(settings: RunSettings, tick: Callable[[], None] = lambda: None) -> Run
     Raises:
         GrpoError: the run did not complete; the ledger's last `run_ended` says the same.
     """
-    port = preflight.check(settings)
     run = RunFolder(settings.run_dir)
-    with run.locked():
+    with preflight.check(settings) as listener, run.locked():
         _same_run(run, settings)
         write_json(run.settings, settings.model_dump())
         ledger = Ledger(run.ledger, run.run_id, "launcher")
@@ -67,7 +66,7 @@ def train(settings: RunSettings, tick: Callable[[], None] = lambda: None) -> Run
         outcome: GrpoError | None = None
         try:
             _open(run, settings, ledger)
-            job = LocalJob(run, settings, ledger, port)
+            job = LocalJob(run, settings, ledger, listener)
             try:
                 job.launch()
                 job.watch(tick)

@@ -6,6 +6,7 @@ python -m grpo_lib.learner --run-dir runs/R --port 29500
 from __future__ import annotations
 
 import argparse
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, write_json
 from grpo_lib.settings import TEACHING_MODEL, RunSettings, read
 from grpo_lib.tasks import load_task
 from grpo_lib.transport.gloo import GlooLearner
+from grpo_lib.transport.listening import listen
 from grpo_lib.trl_compat import AdapterAsyncGRPOTrainer, AsyncGRPOConfig
 
 
@@ -47,11 +49,11 @@ class Learner:
     Args:
         run: the run folder.
         settings: the run's settings.
-        port: where to listen for workers.
+        listener: where workers knock.
         stop: becomes true when the process is asked to end.
     """
 
-    def __init__(self, run: RunFolder, settings: RunSettings, port: int, stop: StopRequest):
+    def __init__(self, run: RunFolder, settings: RunSettings, listener: socket.socket, stop: StopRequest):
         self.run = run
         self.settings = settings
         self.stop = stop
@@ -78,7 +80,7 @@ class Learner:
             run_id=settings.run_id,
             secret=join_secret(),
             bind=settings.bind,
-            ports=range(port, port + 1),
+            listener=listener,
             heartbeat_s=settings.heartbeat_s,
             deadline_s=settings.deadline_s,
             welcome={"settings": settings.model_dump(include=_FOR_WORKERS)},
@@ -284,6 +286,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m grpo_lib.learner", description=__doc__.split("\n\n")[0])
     parser.add_argument("--run-dir", required=True, type=Path, help="folder of the run | مجلد التشغيل")
     parser.add_argument("--port", required=True, type=int, help="port to listen on | منفذ الاستماع")
+    parser.add_argument("--listen-fd", type=int, help="socket that listens there already, from the launcher")
     parser.add_argument("--lifeline", action="store_true", help="end when standard input closes")
     return parser.parse_args()
 
@@ -299,7 +302,11 @@ def main() -> None:
     # A learner that lost its launcher may still be writing its last checkpoint.
     with run.locked("learner", timeout_s=60.0):
         if not any(e["event"] == "training_finished" for e in read_events(run.ledger)):
-            learner = Learner(run, settings, args.port, stop)
+            if args.listen_fd is None:
+                listener = listen(settings.bind, range(args.port, args.port + 1))
+            else:
+                listener = socket.socket(fileno=args.listen_fd)
+            learner = Learner(run, settings, listener, stop)
             try:
                 learner.train()
             finally:

@@ -11,6 +11,7 @@ import psutil
 
 from grpo_lib.errors import WrongInput, isolate
 from grpo_lib.settings import RunSettings
+from grpo_lib.transport.listening import listen
 
 # Measured on this suite's processes with the teaching model: a worker 0.5 GiB, a learner 0.7 GiB resident.
 _WORKER_GIB = 0.5
@@ -19,8 +20,10 @@ _DISK_GIB = 0.5
 _GIB = 1 << 30
 
 
-def check(settings: RunSettings) -> int:
-    """Check that the run fits this machine; returns the port that the learner will listen on.
+def check(settings: RunSettings) -> socket.socket:
+    """Check that the run fits this machine; returns the socket that the learner will listen on.
+
+    It listens already: a port that is only found free may be taken by another launch while the learner loads.
 
     Raises:
         WrongInput: lists everything that does not fit, in both languages.
@@ -64,28 +67,16 @@ def check(settings: RunSettings) -> int:
                     f"{name}={getattr(settings, name)}: this machine has {cores} cores.",
                 )
             )
-    port = _free_port(settings)
-    if port is None:
-        faults.append(
-            (
-                f"لا منفذ حر على {isolate(settings.bind)} بين {isolate(settings.port_first)} و {isolate(settings.port_last)}.",
-                f"No free port on {settings.bind} between {settings.port_first} and {settings.port_last}.",
-            )
-        )
+    listener = None
+    try:
+        listener = listen(settings.bind, range(settings.port_first, settings.port_last + 1))
+    except WrongInput as error:
+        faults.append((error.ar, error.en))
     if faults:
+        if listener is not None:
+            listener.close()
         raise WrongInput(
             ar="لا يصلح هذا الجهاز لهذا التشغيل:\n" + "\n".join(f"  • {ar}" for ar, _ in faults),
             en="The run does not fit this machine:\n" + "\n".join(f"  • {en}" for _, en in faults),
         )
-    return port
-
-
-def _free_port(settings: RunSettings) -> int | None:
-    for port in range(settings.port_first, settings.port_last + 1):
-        with socket.socket() as probe:
-            try:
-                probe.bind((settings.bind, port))
-            except OSError:
-                continue
-            return port
-    return None
+    return listener

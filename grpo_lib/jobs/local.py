@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,14 +41,15 @@ class LocalJob:
 
     Args:
         run: the run folder; settings.json must be there.
-        port: where the learner listens.
+        listener: the socket that the learner takes over.
     """
 
-    def __init__(self, run: RunFolder, settings: RunSettings, ledger: Ledger, port: int):
+    def __init__(self, run: RunFolder, settings: RunSettings, ledger: Ledger, listener: socket.socket):
         self.run = run
         self.settings = settings
         self.ledger = ledger
-        self.port = port
+        self.port = listener.getsockname()[1]
+        self._listener = listener
         # Given from outside where workers on other machines are to join; else nobody else needs to know it.
         self._secret = join_secret().decode() if SECRET_VARIABLE in os.environ else secrets.token_hex(32)
         self._children: list[_Child] = []
@@ -56,6 +58,7 @@ class LocalJob:
         """Start all processes."""
         self.run.transport.unlink(missing_ok=True)
         self._children.append(self._start("learner", "", 0))
+        self._listener.close()  # the learner holds it now; while both did, its death would leave workers waiting
         for number in range(self.settings.workers):
             self._children.append(self._start("worker", f"worker-{number}", 0))
 
@@ -117,9 +120,12 @@ class LocalJob:
     def _start(self, role: str, worker_id: str, restarts: int) -> _Child:
         settings = self.settings
         if role == "learner":
+            handed_on = (self._listener.fileno(),)
             command = ["grpo_lib.learner", "--run-dir", str(self.run.root), "--port", str(self.port)]
+            command += ["--listen-fd", str(handed_on[0])]
             threads = settings.learner_threads
         else:
+            handed_on = ()
             threads = settings.worker_threads
             command = [
                 "grpo_lib.worker",
@@ -147,6 +153,7 @@ class LocalJob:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                pass_fds=handed_on,
             )
         self.ledger.append(
             "process_started", role=role, worker_id=worker_id, pid=process.pid, threads=threads

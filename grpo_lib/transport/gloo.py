@@ -26,7 +26,6 @@ from grpo_lib.transport.gloo_pair import (
     GlooWire,
     SealedStore,
     address_class,
-    listen,
     make_device,
     open_pair,
     store_client,
@@ -43,6 +42,7 @@ from grpo_lib.transport.handshake import (
     make_refusal,
 )
 from grpo_lib.transport.learner_endpoint import Admit, SessionLearner
+from grpo_lib.transport.listening import listen
 from grpo_lib.transport.session import MAX_FRAME_BYTES
 from grpo_lib.transport.worker_endpoint import SessionWorker
 
@@ -72,6 +72,7 @@ class GlooLearner(SessionLearner):
         secret: The run's join secret, at least 16 random bytes.
         bind: Address of one interface (no wildcard) for the store and for Gloo.
         ports: Candidates for the store's port; the first free one is taken.
+        listener: A socket that listens already, from `listening.listen`; `ports` is then not looked at.
         heartbeat_s: Something is sent to each worker at least this often.
         deadline_s: A worker that was not heard for this long is lost.
         max_frame_bytes: Larger frames are neither sent nor accepted.
@@ -85,7 +86,8 @@ class GlooLearner(SessionLearner):
         run_id: str,
         secret: bytes,
         bind: str,
-        ports: range,
+        ports: range = range(0),
+        listener: socket.socket | None = None,
         heartbeat_s: float,
         deadline_s: float,
         max_frame_bytes: int = MAX_FRAME_BYTES,
@@ -100,7 +102,7 @@ class GlooLearner(SessionLearner):
             admit=admit,
         )
         self._run_id, self._secret = run_id, check_secret(secret)
-        listener = listen(bind, ports)
+        listener = listener or listen(bind, ports)
         self._host, self._port = listener.getsockname()[:2]
         self.address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         self._server = dist.TCPStore(
