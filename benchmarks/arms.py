@@ -1,6 +1,6 @@
 """Our asynchronous trainer against TRL's synchronous `GRPOTrainer`, side by side, in one run.
 
-    make bench                      # or: python benchmarks/arms.py --steps 40 --seed 0
+    make bench                      # or: python benchmarks/arms.py --steps 40 --seeds 0 1
 
 Both sides start from the same base and use the same LoRA, prompts, batch, group, rewards, rate and clip range. The
 clock starts at the first optimizer step; adapters are stored on the way and scored afterwards, so evaluation costs no

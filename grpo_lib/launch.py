@@ -59,10 +59,10 @@ def train(settings: RunSettings, tick: Callable[[], None] = lambda: None) -> Run
     run = RunFolder(settings.run_dir)
     with preflight.check(settings) as listener, run.locked():
         _same_run(run, settings)
+        if run.evaluation.is_file():
+            return run  # complete already: resuming it is a no-op, and its record stays as it is
         write_json(run.settings, settings.model_dump())
         ledger = Ledger(run.ledger, run.run_id, "launcher")
-        if run.evaluation.is_file():
-            return run  # complete already: resuming it is a no-op
         outcome: GrpoError | None = None
         try:
             _open(run, settings, ledger)

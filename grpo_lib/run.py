@@ -62,16 +62,21 @@ def notebook_path(name: str) -> Path:
 
 def resolve(values: dict[str, Any]) -> RunSettings:
     """Validate parameters; for a run that exists, the stored settings stand where nothing was given."""
-    run_dir = Path(values.get("runs_dir") or "runs") / str(values.get("run_id") or "")
-    stored = run_dir / "settings.json"
-    if values.get("run_id") and stored.is_file():
-        values = {**run_settings.read(stored).model_dump(), **values}
+    values = {str(name): value for name, value in values.items()}
+    runs_dir, run_id = values.get("runs_dir", "runs"), values.get("run_id")
+    if isinstance(runs_dir, str) and isinstance(run_id, str) and run_id:
+        stored = Path(runs_dir) / run_id / "settings.json"
+        if stored.is_file():
+            values = {**run_settings.read(stored).model_dump(), **values}
     return run_settings.load(values)
 
 
 def execute(settings: RunSettings, notebooks: tuple[str, ...] = NOTEBOOKS) -> int:
     """Run the notebooks one after the other; returns the exit code that the manifest also holds."""
     run, started = RunFolder(settings.run_dir), utc_now()
+    if run.root.is_dir():
+        with run.locked():  # another launch at work: refuse before anything of its folder is touched
+            pass
     code, executed = EXIT_INTERRUPTED, []
     try:
         for name in notebooks:

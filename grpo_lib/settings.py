@@ -273,8 +273,21 @@ def load(values: dict[str, Any]) -> RunSettings:
 
 
 def read(path: Path) -> RunSettings:
-    """Settings stored in a run folder."""
-    return load(json.loads(path.read_text(encoding="utf-8")))
+    """Settings stored in a run folder.
+
+    Raises:
+        WrongInput: the file is damaged, or holds what this version does not accept.
+    """
+    try:
+        values = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise WrongInput(
+            ar=f"تعذّرت قراءة {isolate(path.name)} في مجلد التشغيل {isolate(path.parent.name)}: {isolate(error)}. "
+            "استعد الملف من نسخة، أو اختر run_id جديدًا.",
+            en=f"{path.name} in run folder {path.parent.name} cannot be read: {error}. "
+            "Restore the file from a copy, or choose a new run_id.",
+        ) from None
+    return load(values)
 
 
 def _describe(fault: dict[str, Any]) -> tuple[str, str]:

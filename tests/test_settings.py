@@ -192,3 +192,12 @@ def test_every_parameter_is_described_in_both_languages():
     for name, field in RunSettings.model_fields.items():
         assert field.description, name
         assert re.search("[\u0600-\u06ff]", field.json_schema_extra["ar"]), name
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "5"])
+def test_damaged_stored_settings_are_said_in_both_languages(tmp_path, text):
+    path = tmp_path / "settings.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(WrongInput) as caught:
+        settings.read(path)
+    assert "cannot be read" in caught.value.en and "تعذّرت" in caught.value.ar

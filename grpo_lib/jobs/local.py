@@ -74,7 +74,8 @@ class LocalJob:
             tick()
             if not released and self.run.transport.is_file():
                 # Training is over and the learner evaluates: a worker that was started late would knock in vain.
-                self._release_workers()
+                for child in self._children[1:]:
+                    self._release(child)
                 released = True
             for child in [c for c in self._children[1:] if c.process.poll() is not None]:
                 self._ended(child)
@@ -97,25 +98,24 @@ class LocalJob:
 
     def close(self) -> None:
         """End whatever still runs: the learner first and gently, so that it can write its checkpoint."""
-        self._release_workers()
-        for child in self._children:
-            if child.process.poll() is None:
-                if child.role == "learner":
-                    child.process.terminate()
-                try:
-                    child.process.wait(_GRACE_S)
-                except subprocess.TimeoutExpired:
-                    child.process.kill()
-                    child.process.wait()
+        for child in sorted(self._children, key=lambda child: child.role != "learner"):
+            if child.role == "learner":
+                child.process.terminate()  # it needs the workers for the step it is in
+            else:
+                self._release(child)
+            try:
+                child.process.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
             self._ended(child)
         self._children.clear()
 
-    def _release_workers(self) -> None:
-        for child in self._children:
-            if child.role == "worker":
-                with contextlib.suppress(OSError):  # it has gone by itself
-                    child.process.stdin.write(NO_LONGER_NEEDED)
-                    child.process.stdin.flush()
+    @staticmethod
+    def _release(worker: _Child) -> None:
+        with contextlib.suppress(OSError):  # it has gone by itself
+            worker.process.stdin.write(NO_LONGER_NEEDED)
+            worker.process.stdin.flush()
 
     def _start(self, role: str, worker_id: str, restarts: int) -> _Child:
         settings = self.settings
