@@ -199,5 +199,5 @@ def test_damaged_stored_settings_are_said_in_both_languages(tmp_path, text):
     path = tmp_path / "settings.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(WrongInput) as caught:
-        settings.read(path)
+        read(path)
     assert "cannot be read" in caught.value.en and "تعذّرت" in caught.value.ar
