@@ -6,7 +6,6 @@ faults are reported together, in Arabic and English. Secrets are never parameter
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import secrets
@@ -26,6 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from grpo_lib.errors import WrongInput, isolate
+from grpo_lib.faults import describe
 
 TEACHING_MODEL = "teaching"
 DATA_CLASSES = ("synthetic", "public", "internal", "restricted", "secret", "top_secret")
@@ -62,8 +62,27 @@ class RunSettings(BaseModel):
         "هل توجد بيانات شخصية؛ الفراغ يعني الرفض",
         "whether personal data is present; empty means deny",
     )
+    controller: Literal["", "government", "private"] = _field(
+        "", "من يملك قرار البيانات: جهة حكومية أو خاصة", "who decides over the data: government or private"
+    )
+    jurisdictions: str = _field(
+        "",
+        "حزم القواعد المنطبقة، مفصولة بفواصل، مثل sa,ae-difc",
+        "rule packs that apply, comma-separated, such as sa,ae-difc",
+    )
     country: str = _field(
         "", "رمز البلد الذي يوجد فيه هذا الجهاز (ISO 3166)", "country of this machine, as declared (ISO 3166)"
+    )
+    governance_dir: str = _field(
+        "governance",
+        "مجلد مراجعات الجهة وأدلتها واستثناءاتها ونماذج الأماكن",
+        "folder of the organisation's own reviews, evidence, overrides and place forms",
+    )
+    pii_sample: int = _field(
+        0, "عدد الصفوف التي تُفحص؛ 0 يعني كلها", "rows screened for personal data; 0 means all", ge=0
+    )
+    signing_key: str = _field(
+        "operator", "اسم المفتاح الذي يوقّع السجل", "name of the key that signs the ledger"
     )
     retention_until: str = _field(
         "", "تاريخ انتهاء الاحتفاظ YYYY-MM-DD", "date until which the run is kept, YYYY-MM-DD"
@@ -145,6 +164,26 @@ class RunSettings(BaseModel):
         if value and not re.fullmatch(r"[A-Z]{2}", value):
             raise _fault(
                 "رمز من حرفين مثل SA أو اتركه فارغًا", "a two-letter code such as SA, or leave it empty"
+            )
+        return value
+
+    @field_validator("jurisdictions")
+    @classmethod
+    def _jurisdictions(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[a-z]{2}(-[a-z]+)?(,[a-z]{2}(-[a-z]+)?)*", value):
+            raise _fault(
+                "أسماء حزم مفصولة بفواصل بلا فراغات، مثل sa,ae-difc",
+                "names of rule packs with commas and no spaces, such as sa,ae-difc",
+            )
+        return value
+
+    @field_validator("signing_key")
+    @classmethod
+    def _signing_key(cls, value: str) -> str:
+        if not _RUN_ID.fullmatch(value):
+            raise _fault(
+                "اسم مفتاح بحروف لاتينية صغيرة وأرقام، مثل operator",
+                "the name of a key in lower-case Latin letters and digits, such as operator",
             )
         return value
 
@@ -265,9 +304,10 @@ def load(values: dict[str, Any]) -> RunSettings:
             faulty |= bad
             attempt = {name: value for name, value in attempt.items() if name not in bad}
     if faults:
+        known = list(RunSettings.model_fields)
         raise WrongInput(
-            ar="معاملات غير صحيحة:\n" + "\n".join(f"  • {_describe(fault)[0]}" for fault in faults),
-            en="Wrong parameters:\n" + "\n".join(f"  • {_describe(fault)[1]}" for fault in faults),
+            ar="معاملات غير صحيحة:\n" + "\n".join(f"  • {describe(fault, known)[0]}" for fault in faults),
+            en="Wrong parameters:\n" + "\n".join(f"  • {describe(fault, known)[1]}" for fault in faults),
         )
     return settings if settings.run_id else settings.model_copy(update={"run_id": new_run_id()})
 
@@ -288,38 +328,3 @@ def read(path: Path) -> RunSettings:
             "Restore the file from a copy, or choose a new run_id.",
         ) from None
     return load(values)
-
-
-def _describe(fault: dict[str, Any]) -> tuple[str, str]:
-    """One pydantic fault as (Arabic, English): the field, the value and the remedy."""
-    name = str(fault["loc"][0]) if fault["loc"] else ""
-    value, kind, context = fault.get("input"), fault["type"], fault.get("ctx", {})
-    given_ar, given_en = (f"{isolate(f'{name}={value!r}')}: ", f"{name}={value!r}: ") if name else ("", "")
-    if kind == "bilingual":
-        return given_ar + context["ar"], given_en + context["en"]
-    if kind == "extra_forbidden":
-        near = difflib.get_close_matches(name, RunSettings.model_fields, n=1)
-        ar = f" هل تقصد {isolate(near[0])}؟" if near else " راجع ‎--help‎ لقائمة المعاملات."
-        en = f" Did you mean {near[0]}?" if near else " See --help for the list."
-        return f"{isolate(name)}: معامل غير معروف.{ar}", f"{name}: unknown parameter.{en}"
-    limits = {
-        "greater_than": ("أكبر من", "greater than", "gt"),
-        "greater_than_equal": ("على الأقل", "at least", "ge"),
-        "less_than": ("أصغر من", "less than", "lt"),
-        "less_than_equal": ("على الأكثر", "at most", "le"),
-    }
-    if kind in limits:
-        ar, en, key = limits[kind]
-        return f"{given_ar}يجب أن يكون {ar} {isolate(context[key])}", f"{given_en}must be {en} {context[key]}"
-    if kind == "finite_number":
-        return f"{given_ar}المطلوب عدد محدود", f"{given_en}must be a finite number"
-    if kind == "literal_error":
-        return (
-            f"{given_ar}القيم المقبولة: {isolate(context['expected'])}",
-            f"{given_en}accepted: {context['expected']}",
-        )
-    wanted = {"int": ("عدد صحيح", "a whole number"), "float": ("عدد", "a number"), "string": ("نص", "text")}
-    ar, en = next(
-        (words for key, words in wanted.items() if kind.startswith(key)), ("قيمة أخرى", fault["msg"])
-    )
-    return f"{given_ar}المطلوب {ar}", f"{given_en}must be {en}"
