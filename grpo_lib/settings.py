@@ -145,7 +145,7 @@ class RunSettings(BaseModel):
     snapshot_every: int = _field(
         10, "خطوات بين نسخ المُهايئ المحفوظة للتقييم", "steps between adapters kept for evaluation", ge=1
     )
-    eval_questions: int = _field(400, "عدد أسئلة التقييم المحجوبة", "held-out questions", ge=1, le=100_000)
+    eval_questions: int = _field(400, "عدد أسئلة التقييم المحجوزة", "held-out questions", ge=1, le=100_000)
     eval_samples: int = _field(8, "عينات لكل سؤال", "samples per held-out question", ge=1, le=256)
 
     @field_validator("run_id")

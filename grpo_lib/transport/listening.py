@@ -16,7 +16,7 @@ def listen(bind: str, ports: range) -> socket.socket:
             raise OSError("a wildcard address")
     except (OSError, ValueError) as error:
         raise WrongInput(
-            ar=f"لا يصلح {isolate(bind)} عنوانًا للإصغاء ({isolate(error)}). اذكر عنوان بطاقة الشبكة نفسها، "
+            ar=f"لا يصلح {isolate(bind)} عنوانًا للاستماع ({isolate(error)}). اذكر عنوان بطاقة الشبكة نفسها، "
             f"مثل {isolate('127.0.0.1')}.",
             en=f"{bind} cannot be listened on ({error}). Name the address of an interface, like 127.0.0.1.",
         ) from None
