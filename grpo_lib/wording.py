@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from compliance import path as data_path
 
 LANGUAGES = ("ar", "en")
+_FILES = ("wording.yaml", "wording-governance.yaml")
 _PLACE = re.compile(r"\{(\w+)\}")
 # A run of Latin words, numbers and the signs between them. It begins and ends with a letter, digit or sign of its own,
 # so that the full stop or bracket of the Arabic sentence stays outside.
@@ -26,8 +27,9 @@ _ARABIC = re.compile(r"[\u0600-\u06ff]")
 
 @cache
 def table() -> dict[str, dict[str, str]]:
-    """Every sentence: key -> language -> text."""
-    return yaml.safe_load(data_path("wording.yaml").read_text(encoding="utf-8"))
+    """Every sentence: key -> language -> text. Two files, one for the run and one for its governance."""
+    parts = (yaml.safe_load(data_path(name).read_text(encoding="utf-8")) for name in _FILES)
+    return {key: texts for part in parts for key, texts in part.items()}
 
 
 def has(key: str) -> bool:
