@@ -115,6 +115,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "silent": ("لم يُسمع منه شيء حتى انقضت المهلة", "nothing was heard from it within the deadline"),
     "connection closed": ("انقطع الاتصال", "the connection was closed"),
     "replaced": ("حلّت محلّها جلسة أحدث للعامل نفسه", "a newer session of the same worker took its place"),
+    "folder": (
+        "تعذّر استعمال المجلد المشترك: ممتلئ أو محذوف أو بلا إذن",
+        "the shared folder is full, gone or not ours",
+    ),
     "oversized": ("ادّعت رسالة حجمًا يفوق المسموح", "a message claimed more than the allowed size"),
     "gap": ("ضاعت رسالة قبل هذه الرسالة", "a message before this one is missing"),
     "foreign": ("رسالة ليست من هذا البروتوكول", "not a message of this protocol"),

@@ -35,8 +35,7 @@ def test_join_tells_both_sides_about_each_other(link):
     assert learner.workers() == ("worker-0",)
     group = next(group for group in learner.opened_groups if group.slot == event.slot)
     assert group.members == ("learner", "worker-0")
-    assert group.backend == "gloo"
-    assert group.address_class == "loopback"
+    assert (group.backend, group.address_class) == link.medium
 
 
 @pytest.mark.parametrize(
@@ -47,6 +46,10 @@ def test_strangers_are_refused_and_the_others_go_on(link, changes, reason):
     learner = link.learner()
     good = link.joined(learner, "good")
     bad = link.worker(learner, "bad", **changes)
+    if "run_id" in changes and link.medium[0] == "files":  # each run has a folder of its own: nobody hears the knock
+        with pytest.raises(LearnerUnreachable):
+            bad.join({})
+        return
     with pytest.raises(JoinRefused) as caught:
         bad.join({})
     assert caught.value.reason == reason

@@ -5,10 +5,12 @@ A new transport adds a factory to `TRANSPORTS`; `test_endpoints.py` then holds i
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
 
 from grpo_lib.transport import Event, LearnerEndpoint, WorkerEndpoint
+from grpo_lib.transport.files import FilesLearner, FilesWorker
 from grpo_lib.transport.gloo import GlooLearner, GlooWorker
 
 SECRET = b"a secret of the test, not of a run"
@@ -18,6 +20,8 @@ PORTS = range(29600, 29700)
 
 class Gloo:
     """Makes both ends of one run over Gloo."""
+
+    medium = ("gloo", "loopback")  # backend and reach, as the ledger records them
 
     def learner(self, **changes) -> LearnerEndpoint:
         given = dict(run_id="run", secret=SECRET, bind="127.0.0.1", ports=PORTS, welcome={"steps": 60})
@@ -30,7 +34,26 @@ class Gloo:
         return GlooWorker(**(given | changes))
 
 
-TRANSPORTS = {"gloo": Gloo}
+class Files:
+    """Makes both ends of one run over a shared folder."""
+
+    medium = ("files", "folder")
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="grpo-link-")
+
+    def learner(self, **changes) -> LearnerEndpoint:
+        given = dict(run_id="run", secret=SECRET, folder=self._folder.name, welcome={"steps": 60})
+        given |= dict(heartbeat_s=HEARTBEAT_S, deadline_s=DEADLINE_S, admit=lambda worker_id, info: None)
+        return FilesLearner(**(given | changes))
+
+    def worker(self, learner: LearnerEndpoint, worker_id: str, **changes) -> WorkerEndpoint:
+        given = dict(run_id="run", secret=SECRET, folder=learner.address, worker_id=worker_id)
+        given |= dict(heartbeat_s=HEARTBEAT_S, deadline_s=DEADLINE_S)
+        return FilesWorker(**(given | changes))
+
+
+TRANSPORTS = {"gloo": Gloo, "files": Files}
 
 
 class Link:
@@ -38,6 +61,7 @@ class Link:
 
     def __init__(self, transport) -> None:
         self._transport = transport
+        self.medium = transport.medium
         self._made: list = []
 
     def learner(self, **changes) -> LearnerEndpoint:
