@@ -46,7 +46,9 @@ def test_strangers_are_refused_and_the_others_go_on(link, changes, reason):
     learner = link.learner()
     good = link.joined(learner, "good")
     bad = link.worker(learner, "bad", **changes)
-    if "run_id" in changes and link.medium[0] == "files":  # each run has a folder of its own: nobody hears the knock
+    if (
+        "run_id" in changes and link.medium[0] == "files"
+    ):  # each run has a folder of its own: nobody hears the knock
         with pytest.raises(LearnerUnreachable):
             bad.join({})
         return

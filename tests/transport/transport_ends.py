@@ -9,9 +9,12 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from mpi4py import MPI
+
 from grpo_lib.transport import Event, LearnerEndpoint, WorkerEndpoint
 from grpo_lib.transport.files import FilesLearner, FilesWorker
 from grpo_lib.transport.gloo import GlooLearner, GlooWorker
+from grpo_lib.transport.mpi import MpiLearner, MpiWorker
 
 SECRET = b"a secret of the test, not of a run"
 HEARTBEAT_S, DEADLINE_S = 0.5, 3.0
@@ -53,7 +56,26 @@ class Files:
         return FilesWorker(**(given | changes))
 
 
-TRANSPORTS = {"gloo": Gloo, "files": Files}
+class Mpi:
+    """Makes both ends of one run over MPI: both are rank 0 of a communicator of one, and talk to themselves."""
+
+    medium = ("mpi", "ranks")
+
+    def __init__(self) -> None:
+        self._comm = MPI.COMM_SELF.Dup()  # messages of another test stay in another communicator
+
+    def learner(self, **changes) -> LearnerEndpoint:
+        given = dict(run_id="run", secret=SECRET, comm=self._comm, welcome={"steps": 60})
+        given |= dict(heartbeat_s=HEARTBEAT_S, deadline_s=DEADLINE_S, admit=lambda worker_id, info: None)
+        return MpiLearner(**(given | changes))
+
+    def worker(self, learner: LearnerEndpoint, worker_id: str, **changes) -> WorkerEndpoint:
+        given = dict(run_id="run", secret=SECRET, comm=self._comm, worker_id=worker_id)
+        given |= dict(heartbeat_s=HEARTBEAT_S, deadline_s=DEADLINE_S)
+        return MpiWorker(**(given | changes))
+
+
+TRANSPORTS = {"gloo": Gloo, "files": Files, "mpi": Mpi}
 
 
 class Link:
