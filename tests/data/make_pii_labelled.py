@@ -494,8 +494,8 @@ def emails(rng: random.Random) -> Iterator[tuple[str, list[str], str]]:
         yield EMAIL_SENTENCES[index % len(EMAIL_SENTENCES)].replace("{v}", dress(value)), ["email"], note
 
 
-FIRST = ("خالد", "فاطمة", "يوسف", "مريم", "عبد الرحمن", "نورة", "سعيد", "ليلى", "حمزة", "هند")
-FATHER = ("بن سالم", "بنت علي", "أحمد", "محمود", "بن عبد الله", "حسن")
+MEN = (("خالد", "يوسف", "عبد الرحمن", "سعيد", "حمزة"), ("بن سالم", "أحمد", "محمود", "بن عبد الله", "حسن"))
+WOMEN = (("فاطمة", "مريم", "نورة", "ليلى", "هند"), ("بنت علي", "أحمد", "محمود", "بنت عبد الله", "حسن"))
 FAMILY = ("العتيبي", "المنصوري", "بن علي", "الحداد", "الكواري", "الزهراني", "الشامسي", "بوعزيز")
 NAME_SENTENCES = (
     "تقدّم المواطن {v} بطلب نقل إلى فرع الوزارة في المنطقة الشرقية.",
@@ -505,6 +505,11 @@ NAME_SENTENCES = (
     "الدكتور {v} رئيسًا للجنة الفنية.",
     "السَّيِّد {v} مُكَلَّفٌ بأعمال القسم.",
 )
+
+
+def person(rng: random.Random, gender: tuple[tuple[str, ...], tuple[str, ...]]) -> str:
+    first, father = gender
+    return f"{rng.choice(first)} {rng.choice(father)} {rng.choice(FAMILY)}"
 
 
 def names(rng: random.Random) -> Iterator[tuple[str, list[str], str]]:
@@ -525,13 +530,13 @@ def mixed(rng: random.Random) -> Iterator[tuple[str, list[str], str]]:
         code, national, _, _ = phone(rng)
         call = f"+{code} {' '.join(national)}"
         mail = f"{rng.choice(EMAIL_PARTS)}@{rng.choice(EMAIL_HOSTS)}"
-        person = f"{rng.choice(FIRST)} {rng.choice(FATHER)} {rng.choice(FAMILY)}"
+        citizen = person(rng, MEN)
         account = " ".join(iban(rng))
         emirates = "-".join(emirates_id(rng))
         civil = "".join(kuwait_civil_id(rng)).translate(ARABIC)
         rows = (
             (
-                f"المواطن {person}، رقم الهوية الإماراتية {emirates}، جوال {call}.",
+                f"المواطن {citizen}، رقم الهوية الإماراتية {emirates}، جوال {call}.",
                 ["name", "emirates_id", "phone"],
             ),
             (f"يُحوّل المبلغ إلى الآيبان {account} ويُرسل الإشعار إلى {mail}.", ["iban", "email"]),
