@@ -514,14 +514,14 @@ def person(rng: random.Random, gender: tuple[tuple[str, ...], tuple[str, ...]]) 
 
 def names(rng: random.Random) -> Iterator[tuple[str, list[str], str]]:
     for index in range(24):
-        value = f"{rng.choice(FIRST)} {rng.choice(FATHER)} {rng.choice(FAMILY)}"
-        note = "name after a title or a label"
+        sentence = NAME_SENTENCES[index % len(NAME_SENTENCES)]
+        value, note = person(rng, WOMEN if "السيدة" in sentence else MEN), "name after a title or a label"
         if index % 6 == 5:
             value, note = (
-                value.replace(" ", " ").replace("ا", "ا" + TATWEEL, 1),
-                "hard: tatweel inside the name",
+                value.replace("ح", "ح" + TATWEEL, 1),
+                "hard: diacritics in the title, tatweel in the name",
             )
-        yield NAME_SENTENCES[index % len(NAME_SENTENCES)].replace("{v}", value), ["name"], note
+        yield sentence.replace("{v}", value), ["name"], note
 
 
 def mixed(rng: random.Random) -> Iterator[tuple[str, list[str], str]]:
