@@ -49,12 +49,17 @@ def plain(key: str, language: str, **values: Any) -> str:
         return f"\u2066{text}\u2069"
 
     def static(text: str) -> str:
-        return _LTR.sub(lambda match: isolate(match[0]), text) if language == "ar" else text
+        return isolated(text) if language == "ar" else text
 
     def value(one: Any) -> str:
         return isolate(str(one)) if language == "ar" else str(one)
 
     return "".join(_fill(key, language, static, value, values))
+
+
+def isolated(text: str) -> str:
+    """Arabic plain text with its Latin runs and numbers isolated."""
+    return _LTR.sub(lambda match: f"\u2066{match[0]}\u2069", text)
 
 
 def html(key: str, language: str, **values: Any) -> Markup:
