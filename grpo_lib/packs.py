@@ -127,7 +127,7 @@ _Loader.yaml_implicit_resolvers = {
 
 @cache
 def _validator() -> jsonschema.Draft202012Validator:
-    schema = json.loads(data_path("schemas", "rule-pack.schema.json").readtext(encoding="utf-8"))
+    schema = json.loads(data_path("schemas", "rule-pack.schema.json").read_text(encoding="utf-8"))
     return jsonschema.Draft202012Validator(schema)
 
 
