@@ -13,13 +13,17 @@ from typing import Any
 from grpo_lib.incidents import data_of, public
 from grpo_lib.runfolder import RunFolder, canonical, file_sha256, sha256
 
-# Events that record the digest of one fixed file, and the field that holds it.
-_FIXED = {
-    "run_started": ("settings.json", "settings_sha256"),
-    "gate_decided": ("decision.json", "decision_sha256"),
-    "data_declared": ("data_manifest.json", "data_manifest_sha256"),
-    "evaluated": ("evaluation.json", "evaluation_sha256"),
-}
+# Events that record the digest of a fixed file: event, file, field that holds the digest.
+_FIXED = (
+    ("run_started", "settings.json", "settings_sha256"),
+    ("run_started", "packages.json", "packages_sha256"),
+    ("gate_decided", "decision.json", "decision_sha256"),
+    ("data_declared", "data_manifest.json", "data_manifest_sha256"),
+    ("evaluated", "evaluation.json", "evaluation_sha256"),
+    ("pii_screened", "pii.json", "pii_sha256"),
+    ("network_observed", "network.json", "network_sha256"),
+    ("stated", "statements.json", "statements_sha256"),
+)
 
 
 def compare(paths: RunFolder, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -30,10 +34,10 @@ def compare(paths: RunFolder, events: list[dict[str, Any]]) -> list[dict[str, An
     }
     for event in events:
         name, data, seq = event.get("event"), data_of(event), event.get("seq")
-        if name in _FIXED:
-            file, field = _FIXED[name]
-            recorded[file] = (data.get(field), seq)
-        elif name in ("adapter_published", "training_finished") and isinstance(data.get("version"), int):
+        for kind, file, field in _FIXED:
+            if name == kind and field in data:
+                recorded[file] = (data[field], seq)
+        if name in ("adapter_published", "training_finished") and isinstance(data.get("version"), int):
             file = f"adapters/v{data['version']:06d}/adapter_model.safetensors"
             digest = data.get("sha256" if name == "adapter_published" else "adapter_sha256")
             # Only some published versions are kept; a version that was not kept is not missing, the last one is.

@@ -4,7 +4,7 @@
 number), and, where there is none, whether a person has not stated it or the run has not measured it. A missing or
 damaged file never stops the collection: it is a reason for the report to be a draft.
 
-Lines of kind `report_built` at the end of the ledger are checked but not counted, so that a report rebuilt later from
+Lines of the kinds in `CLOSING` at the end of the ledger are checked but not counted, so that a report rebuilt later from
 the same folder has the same bytes as the first, and its digest can be compared with the one in the ledger.
 Reads without torch, so that an officer's machine can build reports.
 """
@@ -16,29 +16,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from grpo_lib import digests, drafts, measures
+from grpo_lib import actions, digests, drafts, measures, oversight
 from grpo_lib.errors import WrongInput, isolate
+from grpo_lib.facts import fact
 from grpo_lib.incidents import cleaned, data_of, find, public
 from grpo_lib.ledger import check_chain, read_events
-from grpo_lib.measures import number
 from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, sha256
 from grpo_lib.settings import TEACHING_MODEL, RunSettings
 
 SCHEMA = "grpo-lib/evidence/1"
 LEDGER = "ledger/events.jsonl"
-
-
-def fact(
-    value: Any, file: str, field: str, seq: int | None = None, absent: str = "not_measured"
-) -> dict[str, Any]:
-    """One figure with its source. `absent` is `not_stated` (a person owes it) or `not_measured` (the run owes it)."""
-    if isinstance(value, str):
-        value = public(value)
-    elif not isinstance(value, int) and number(value) is None:
-        value = None  # a list, an object, or a number that is none
-    missing = value is None or value == ""
-    source = {"file": file, "field": field, "seq": seq}
-    return {"value": None if missing else value, "source": source, "absent": absent if missing else None}
+# Written once the reports are there; a report does not speak of itself.
+CLOSING = ("report_built", "statement_signed")
 
 
 class _Folder:
@@ -93,6 +82,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
     paths = folder.paths
     settings, decision = folder.json(paths.settings), folder.json(paths.decision)
     manifest, evaluation = folder.json(paths.data_manifest), folder.json(paths.evaluation)
+    stated = folder.optional(paths.statements)
     metrics, timeline = folder.rows(paths.metrics), folder.rows(paths.timeline)
     ledger, events = _ledger(folder)
 
@@ -102,16 +92,25 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "schema": SCHEMA,
         "run_id": fact(settings.get("run_id") or paths.run_id, "settings.json", "run_id"),
         "teaching": settings.get("model") == TEACHING_MODEL,
-        "who": {name: _stated(settings, name) for name in ("organisation", "responsible", "purpose")},
+        "who": {name: _stated(settings, name, stated) for name in ("organisation", "responsible", "purpose")},
         "data": _data(settings, manifest, paths),
-        "where": _where(settings, decision, events, versions, _last(events, "base_loaded")),
+        "where": _where(settings, decision, events, versions, _last(events, "base_loaded"), stated),
         "until": {
             "started": _event_fact(_first(events, "run_started"), "time"),
             "ended": _event_fact(ended, "time"),
             "last_event": _event_fact(events[-1] if events else None, "time"),
-            "retention_until": _stated(settings, "retention_until"),
+            "retention_until": _stated(settings, "retention_until", stated),
         },
-        "decision": _decision(decision),
+        "decision": oversight.decision(decision),
+        "packs": oversight.rule_packs(paths.packs, decision),
+        "screen": oversight.clean(folder.optional(paths.screen)) or None,
+        "network": oversight.clean(folder.optional(paths.network)) or None,
+        "signing": oversight.signing(paths, ledger["lines"]),
+        "custody": oversight.custody(folder.optional(paths.custody), settings.get("data_class")),
+        "purges": oversight.purges(events),
+        "releases": oversight.releases(events),
+        "rollouts": {"files": sum(1 for _ in paths.rollouts.glob("*.sealed"))},
+        "model": fact(public(settings.get("model") or ""), "settings.json", "model"),
         "status": fact(data_of(ended or {}).get("status"), LEDGER, "run_ended.status", _seq(ended)),
         "result": measures.result(evaluation),
         "settings": _settings(settings),
@@ -125,6 +124,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "ledger": ledger,
         "versions": _facts(versions, started, "versions"),
         "machine": _facts(machine, started, "machine"),
+        "packages": oversight.package_list(folder.optional(paths.packages)),
         "code_version": fact(
             data_of(started or {}).get("code_version"), LEDGER, "run_started.code_version", _seq(started)
         ),
@@ -136,6 +136,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
     }
     evidence["contradictions"] = drafts.contradictions(settings, decision, manifest, events)
     evidence["draft"] = drafts.reasons(evidence)
+    evidence["actions"] = actions.collect(evidence)
     return evidence
 
 
@@ -151,7 +152,7 @@ def _ledger(folder: _Folder) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         raw = []
     events = [cleaned(event) for event in read_events(path)]
     covered = len(raw)
-    while events and events[-1].get("event") == "report_built":
+    while events and events[-1].get("event") in CLOSING:
         events.pop()
         covered -= 1
     try:
@@ -217,9 +218,11 @@ def _facts(values: dict[str, Any], event: dict[str, Any] | None, name: str) -> d
 # ------------------------------------------------------------------------------------ who, what, where, verdict
 
 
-def _stated(settings: dict[str, Any], name: str) -> dict[str, Any]:
-    value = settings.get(name)
-    return fact(value if isinstance(value, str) else None, "settings.json", name, absent="not_stated")
+def _stated(settings: dict[str, Any], name: str, later: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What people said at the launch, or in the report notebook afterwards."""
+    file = "settings.json" if settings.get(name) or not (later or {}).get(name) else "statements.json"
+    value = settings.get(name) if file == "settings.json" else later[name]
+    return fact(value if isinstance(value, str) else None, file, name, absent="not_stated")
 
 
 def _settings(settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -269,6 +272,7 @@ def _where(
     events: list[dict[str, Any]],
     versions: dict[str, Any],
     base_loaded: dict[str, Any] | None,
+    stated: dict[str, Any],
 ) -> dict[str, Any]:
     place = decision.get("place") if isinstance(decision.get("place"), dict) else {}
     classes = sorted(
@@ -287,31 +291,10 @@ def _where(
         nccl = "accelerator" if device else "unknown"
     return {
         "backend": fact(settings.get("backend"), "settings.json", "backend"),
-        "country": _stated(settings, "country"),
+        "country": _stated(settings, "country", stated),
         "observed": fact(place.get("observed"), "decision.json", "place.observed"),
         "bind": fact(settings.get("bind"), "settings.json", "bind"),
         "address_classes": fact(", ".join(classes), LEDGER, "process_group_opened.address_class"),
         "transport": fact(settings.get("transport"), "settings.json", "transport"),
         "nccl": nccl,
-    }
-
-
-def _decision(decision: dict[str, Any]) -> dict[str, Any]:
-    reasons = [
-        {
-            "rule": public(reason.get("rule", "")),
-            "ar": public(reason.get("ar", "")),
-            "en": public(reason.get("en", "")),
-        }
-        for reason in _list(decision.get("reasons"))
-        if isinstance(reason, dict)
-    ]
-    digest = fact(decision.get("digest"), "decision.json", "digest")
-    return {
-        "verdict": fact(decision.get("verdict"), "decision.json", "verdict"),
-        "decided_at": fact(decision.get("decided_at"), "decision.json", "decided_at"),
-        "digest": digest,
-        "digest_holds": digest["value"] in digests.of_decision(decision) if digest["value"] else None,
-        "reasons": reasons,
-        "conditions": [public(condition) for condition in _list(decision.get("conditions"))],
     }

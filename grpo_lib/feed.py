@@ -174,6 +174,7 @@ class RolloutFeed:
             ]
             return {
                 "prompts": sorted(group.prompt for group in groups),
+                "groups": [(group.payload, group.place) for group in groups],
                 "samples": sum(map(len, rewards)),
                 "rewards_sha256": sha256(np.array(rewards, dtype="<f4").tobytes()),
                 "queue_groups": len(self._buffer),
@@ -292,7 +293,7 @@ class RolloutFeed:
         self._heard = time.monotonic()
         for span in batch.header.spans:
             self._record_span(worker_id, span.kind, span.start, span.end, batch.header.policy_version)
-        groups = self._intake.groups(batch)
+        groups = self._intake.groups(batch, payload)
         with self._lock:
             del self._leases[batch.header.lease_id]
             self._buffer.extend(groups)

@@ -25,11 +25,16 @@ class Lease:
 
 @dataclass(frozen=True)
 class Group:
-    """All completions of one prompt under one policy version, as TRL takes them."""
+    """All completions of one prompt under one policy version, as TRL takes them.
+
+    `payload` is the batch it came in, as the worker sent it, and `place` its place there: what a replay needs.
+    """
 
     prompt: int
     version: int
     samples: list[RolloutSample]
+    payload: bytes
+    place: int
 
 
 class Intake:
@@ -68,8 +73,8 @@ class Intake:
             return "a token outside the vocabulary"
         return None
 
-    def groups(self, batch: RolloutBatch) -> list[Group]:
-        """One group per prompt, in the order of the batch."""
+    def groups(self, batch: RolloutBatch, payload: bytes) -> list[Group]:
+        """One group per prompt, in the order of the batch that `payload` holds."""
         size, now = batch.group_size, time.time()
         samples, names = batch.samples(), batch.header.reward_names
         totals = (batch.rewards @ self._reward_weights).reshape(-1, size)
@@ -100,5 +105,5 @@ class Intake:
                         enqueued_at=now,
                     )
                 )
-            groups.append(Group(prompt, batch.header.policy_version, rows))
+            groups.append(Group(prompt, batch.header.policy_version, rows, payload, place))
         return groups

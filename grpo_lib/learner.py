@@ -20,6 +20,7 @@ from grpo_lib.evaluate import CURVE_SAMPLES, INTERVAL, Evaluator
 from grpo_lib.feed import RolloutFeed
 from grpo_lib.ledger import Ledger, read_events
 from grpo_lib.measures import overlap
+from grpo_lib.offline import names_from_files
 from grpo_lib.policy import (
     MergedPolicy,
     base_sha256,
@@ -37,10 +38,12 @@ from grpo_lib.process import StopRequest, exit_with, hold_lifeline, join_secret
 from grpo_lib.recorder import StepRecorder, Timeline
 from grpo_lib.runfolder import RunFolder, file_sha256, read_lines, write_json
 from grpo_lib.settings import TEACHING_MODEL, RunSettings, read
+from grpo_lib.step_records import Sealer
 from grpo_lib.tasks import load_task
 from grpo_lib.transport.gloo import GlooLearner
 from grpo_lib.transport.listening import listen
 from grpo_lib.trl_compat import AdapterAsyncGRPOTrainer, AsyncGRPOConfig
+from grpo_lib.vault import RunKey, key_from_environment
 
 
 class Learner:
@@ -51,9 +54,12 @@ class Learner:
         settings: the run's settings.
         listener: where workers knock.
         stop: becomes true when the process is asked to end.
+        key: under which the rollouts that were trained on are kept.
     """
 
-    def __init__(self, run: RunFolder, settings: RunSettings, listener: socket.socket, stop: StopRequest):
+    def __init__(
+        self, run: RunFolder, settings: RunSettings, listener: socket.socket, stop: StopRequest, key: RunKey
+    ):
         self.run = run
         self.settings = settings
         self.stop = stop
@@ -96,7 +102,8 @@ class Learner:
             record_span=self.timeline,
             stop_requested=stop,
         )
-        self.recorder = StepRecorder(run, self.ledger, self.feed, self.timeline, stop)
+        self.sealer = Sealer(run, key)
+        self.recorder = StepRecorder(run, self.ledger, self.feed, self.timeline, stop, self.sealer)
 
     def _admit(self, worker_id: str, info: dict[str, Any]) -> str | None:
         return None if info.get("base_sha256") == self.base_sha256 else "base_model"
@@ -199,7 +206,14 @@ class Learner:
 
     def close(self) -> None:
         self.endpoint.close()
-        write_json(self.run.transport, self.endpoint.stats())
+        stats = self.endpoint.stats()
+        self.ledger.append(
+            "rollouts_sealed",
+            **self.sealer.summary(),
+            link_seconds=round(stats["seal_s"] + stats["open_s"], 4),
+            ledger_seconds=round(self.ledger.seconds, 4),
+        )
+        write_json(self.run.transport, stats)
 
 
 def evaluate(run: RunFolder, settings: RunSettings, stop: StopRequest) -> None:
@@ -299,14 +313,16 @@ def main() -> None:
     run = RunFolder(args.run_dir)
     settings = read(run.settings)
     torch.set_num_threads(settings.learner_threads)
+    names_from_files()
     # A learner that lost its launcher may still be writing its last checkpoint.
+    key = key_from_environment(run.run_id)
     with run.locked("learner", timeout_s=60.0):
         if not any(e["event"] == "training_finished" for e in read_events(run.ledger)):
             if args.listen_fd is None:
                 listener = listen(settings.bind, range(args.port, args.port + 1))
             else:
                 listener = socket.socket(fileno=args.listen_fd)
-            learner = Learner(run, settings, listener, stop)
+            learner = Learner(run, settings, listener, stop, key)
             try:
                 learner.train()
             finally:

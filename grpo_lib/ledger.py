@@ -11,6 +11,7 @@ writer closes it, and records `resumed`.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,9 @@ class Ledger:
         path: The JSON Lines file.
         run_id: Written into every line, so that lines of different runs cannot be mixed unnoticed.
         actor: Which process writes (`launcher`, `learner`, `report`).
+
+    Attributes:
+        seconds: spent in `append` so far, waiting for the lock included.
     """
 
     def __init__(self, path: Path, run_id: str, actor: str):
@@ -44,16 +48,19 @@ class Ledger:
         self.actor = actor
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = filelock.FileLock(path.with_suffix(".lock"))
+        self.seconds = 0.0
 
     def append(self, event: str, **data: Any) -> str:
         """Write one event; returns the SHA-256 of its line, which the next line's `prev` will hold."""
+        begun = time.perf_counter()
         with self._lock, self.path.open("a+b") as handle:
             seq, prev, torn = self._tail(handle)
             if torn:
                 handle.write(b"\n")
                 seq, prev = self._write(handle, seq, prev, "resumed", {"torn_line": True})
             _, digest = self._write(handle, seq, prev, event, data)
-            return digest
+        self.seconds += time.perf_counter() - begun
+        return digest
 
     def _write(self, handle, seq: int, prev: str, event: str, data: dict[str, Any]) -> tuple[int, str]:
         line = canonical(

@@ -197,7 +197,7 @@ def explain(pack: Pack, language: str) -> str:
     lines = [
         f"{said(value['names'])} ({code(pack.id)})",
         f"{t('confidence')}: {t('confidence_' + pack.confidence)}. {t('pack_verified_on')}: {code(pack.verified_on)}. "
-        f"{t('pack_status')}: {code(pack.status)}.",
+        f"{t('pack_status')}: {t('status_' + pack.status) if pack.status else t('article_unverified')}.",
         t("reading_basis") + " " + t("paraphrase_explained"),
         "",
     ]

@@ -14,6 +14,7 @@ from grpo_lib.feed import RolloutFeed
 from grpo_lib.ledger import Ledger
 from grpo_lib.process import StopRequest
 from grpo_lib.runfolder import RunFolder, append_line
+from grpo_lib.step_records import Sealer
 
 # metrics.jsonl name -> name in TRL's log.
 _FROM_TRL = {
@@ -54,13 +55,20 @@ class StepRecorder(TrainerCallback):
     """Writes each optimizer step to metrics and ledger, and stops on request or when the numbers are no numbers."""
 
     def __init__(
-        self, folder: RunFolder, ledger: Ledger, feed: RolloutFeed, timeline: Timeline, stop: StopRequest
+        self,
+        folder: RunFolder,
+        ledger: Ledger,
+        feed: RolloutFeed,
+        timeline: Timeline,
+        stop: StopRequest,
+        sealer: Sealer,
     ):
         self._folder = folder
         self._ledger = ledger
         self._feed = feed
         self._timeline = timeline
         self._stop = stop
+        self._sealer = sealer
         self._begun = 0.0
         self.versions: list[int] = []  # version published after each step, newest last
         self.adapter_bytes = 0
@@ -104,6 +112,7 @@ class StepRecorder(TrainerCallback):
             prompts=step["prompts"],
             samples=step["samples"],
             rewards_sha256=step["rewards_sha256"],
+            rollouts=self._sealer.step(state.global_step, step["groups"]),
             reward_mean=row["reward"],
             lag_mean=row["lag_mean"],
             lag_max=row["lag_max"],

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import base64
+import json
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,13 @@ import jinja2
 from markupsafe import Markup
 
 from compliance import path as data_path
-from grpo_lib import plots, wording
+from grpo_lib import attestation, documents, keys, model_card, pdf, plots, treeheads, wording
 from grpo_lib.errors import GrpoError, WrongInput, isolate
 from grpo_lib.evidence import LEDGER, collect
 from grpo_lib.ledger import Ledger
 from grpo_lib.runfolder import RunFolder, file_sha256, write_atomic
-from grpo_lib.view import View
+from grpo_lib.settings import read
+from grpo_lib.view_governance import GovernanceView as View
 from grpo_lib.wording import ltr
 
 REPORTS = ("training-audit", "data-residency")
@@ -34,11 +37,40 @@ FIGURES = {"reward": plots.reward_curve, "staleness": plots.staleness, "timeline
 
 
 def build(run_dir: Path | str, languages: Iterable[str] = wording.LANGUAGES) -> list[Path]:
-    """Write every report of a run in the given languages; returns their paths.
+    """Write every report of a run in the given languages, the documents it calls for, and the adapter's model card.
+
+    A report that nobody can answer for yet says DRAFT on each page and in its file name. Returns what was written; PDFs
+    are among it where this machine can write them.
 
     Raises:
         WrongInput: no such run folder, or a language that no report is written in.
     """
+    languages = _known(languages)
+    evidence = collect(run_dir)
+    folder = RunFolder(run_dir).reports
+    for old in [*folder.glob("*.html"), *folder.glob("*.pdf")]:
+        old.unlink()  # a draft must not lie beside what replaces it
+    written = []
+    for language in languages:
+        drawn = {name: plots.svg(draw(evidence["series"], language)) for name, draw in FIGURES.items()}
+        for report in REPORTS:
+            name = f"{report}{'.DRAFT' if evidence['draft'] else ''}.{language}"
+            html = render(evidence, report, language, drawn)
+            written += _write(folder / name, html, evidence, language)
+    written += _documents(Path(run_dir), evidence, documents.needed(evidence), languages)
+    path = folder / "model-card.md"
+    write_atomic(path, str(model_card.card(evidence)))
+    return [*written, path]
+
+
+def build_documents(run_dir: Path | str, every: bool = False) -> list[Path]:
+    """Write the documents that a run calls for, or every kind, in both languages."""
+    evidence = collect(run_dir)
+    wanted = documents.all_kinds(evidence) if every else documents.needed(evidence)
+    return _documents(Path(run_dir), evidence, wanted, wording.LANGUAGES)
+
+
+def _known(languages: Iterable[str]) -> tuple[str, ...]:
     languages = tuple(languages)
     unknown = [language for language in languages if language not in wording.LANGUAGES]
     if unknown or not languages:
@@ -46,15 +78,36 @@ def build(run_dir: Path | str, languages: Iterable[str] = wording.LANGUAGES) -> 
             ar=f"لغات التقارير المتاحة: {isolate('ar, en')}.",
             en=f"Reports are written in: ar, en. Not in: {', '.join(unknown) or 'no language at all'}.",
         )
-    evidence = collect(run_dir)
-    folder = RunFolder(run_dir).reports
+    return languages
+
+
+def _write(stem: Path, html: str, evidence: dict[str, Any], language: str) -> list[Path]:
+    """One page as HTML and, where this machine can, as PDF with the evidence attached."""
+    path = stem.with_name(stem.name + ".html")
+    write_atomic(path, html)
+    if not pdf.available():
+        return [path]
+    attached = json.dumps(evidence, ensure_ascii=False, indent=1, sort_keys=True).encode()
+    try:
+        created = datetime.fromisoformat(evidence["until"]["last_event"]["value"])
+    except (TypeError, ValueError):
+        created = datetime.fromtimestamp(0, UTC)
+    described = wording.plain("attached_evidence", language)
+    return [path, pdf.write(html, stem.with_name(stem.name + ".pdf"), attached, described, created)]
+
+
+def _documents(
+    run_dir: Path, evidence: dict[str, Any], wanted: list[tuple[str, str | None]], languages: Iterable[str]
+) -> list[Path]:
     written = []
-    for language in languages:
-        drawn = {name: plots.svg(draw(evidence["series"], language)) for name, draw in FIGURES.items()}
-        for report in REPORTS:
-            path = folder / f"{report}.{language}.html"
-            write_atomic(path, render(evidence, report, language, drawn))
-            written.append(path)
+    for kind, pack in wanted:
+        filled = documents.fill(evidence, kind, pack, documents.answers(run_dir, kind, pack))
+        for language in languages:
+            name = f"{documents.name(kind, pack)}{'' if filled['complete'] else '.DRAFT'}.{language}"
+            view = View(evidence, language, {})
+            context = {"e": evidence, "d": filled, "language": language, "css": _style()}
+            html = _templates().get_template("document.html.j2").render(view.functions() | context)
+            written += _write(RunFolder(run_dir).reports / "documents" / name, html, evidence, language)
     return written
 
 
@@ -115,11 +168,15 @@ def _style() -> Markup:
 
 
 def publish(run_dir: Path | str) -> list[Path]:
-    """Build the reports and record their digests in the ledger, as the report notebook does."""
-    paths = build(run_dir)
+    """Build the reports, record their digests, and close the run with a signed statement and tree head."""
     run = RunFolder(run_dir)
-    files = {path.name: file_sha256(path) for path in paths}
-    Ledger(run.ledger, run.run_id, "report").append("report_built", files=files)
+    signer = keys.load_or_create(read(run.settings).signing_key)
+    paths = build(run_dir)
+    draft = bool(collect(run_dir)["draft"])
+    files = {path.relative_to(run.reports).as_posix(): file_sha256(path) for path in paths}
+    Ledger(run.ledger, run.run_id, "report").append("report_built", files=files, draft=draft)
+    attestation.write(run, signer, draft)
+    treeheads.sign_head(run, signer)
     return paths
 
 
@@ -135,6 +192,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for path in build(options.run_dir, [one for one in options.languages.split(",") if one]):
             print(path)
+        if not pdf.available():
+            print("\n".join(pdf.MISSING), file=sys.stderr)
     except GrpoError as error:
         print(error, file=sys.stderr)
         return error.exit_code

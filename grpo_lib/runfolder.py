@@ -87,9 +87,11 @@ class RunFolder:
     def __init__(self, root: Path | str):
         self.root = Path(root).absolute()
         self.settings = self.root / "settings.json"
+        self.statements = self.root / "statements.json"
         self.decision = self.root / "decision.json"
         self.data_manifest = self.root / "data_manifest.json"
         self.packs = self.root / "packs"
+        self.packages = self.root / "packages.json"
         self.screen = self.root / "pii.json"
         self.network = self.root / "network.json"
         self.custody = self.root / "custody.json"

@@ -149,6 +149,15 @@ def _unwrapped(run_id: str, sealed: bytes, wrap: dict[str, Any]) -> bytes:
         ) from None
 
 
+def destroy_key(run_id: str) -> bool:
+    """Remove the key file, and drafts of it that a crash left; True if there was a key. What is sealed stays so."""
+    path = key_path(run_id)
+    found = path.exists()
+    for one in [path, *path.parent.glob(f".{path.name}.*")]:
+        one.unlink(missing_ok=True)
+    return found
+
+
 def key_for_launch(run: RunFolder) -> RunKey:
     """The run's key, made on its first launch.
 
@@ -156,7 +165,7 @@ def key_for_launch(run: RunFolder) -> RunKey:
         WrongInput: records are sealed already but their key is gone, so that a new key would leave them unreadable for
             good; or the run was purged, which is final.
     """
-    if any(event.get("event") == "purged" for event in read_events(run.ledger)):
+    if any(event.get("event") in ("purge_started", "purged") for event in read_events(run.ledger)):
         raise WrongInput(
             ar=f"أُتلفت بيانات التشغيل {isolate(run.run_id)} ومفتاحه، فلا يُستأنف. اختر {isolate('run_id')} جديدًا.",
             en=f"The data and the key of run {run.run_id} were purged; it cannot be resumed. Choose a new run_id.",

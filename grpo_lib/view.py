@@ -23,8 +23,9 @@ class View:
         self.evidence, self.language, self.drawn = evidence, language, drawn
 
     def functions(self) -> dict[str, Callable[..., Any]]:
-        names = [name for name in vars(View) if not name.startswith("_") and name != "functions"]
-        return {name: getattr(self, name) for name in names} | {"ltr": ltr, "own": own}
+        public = {name: getattr(self, name) for name in dir(self) if not name.startswith("_")}
+        shown = {name: one for name, one in public.items() if callable(one) and name != "functions"}
+        return shown | {"ltr": ltr, "own": own}
 
     def t(self, key: str, **values: Any) -> Markup:
         """A sentence of `wording.yaml`."""

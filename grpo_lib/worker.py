@@ -18,6 +18,7 @@ import torch
 
 from grpo_lib import __version__
 from grpo_lib.objective import group_advantages
+from grpo_lib.offline import names_from_files
 from grpo_lib.policy import (
     AdapterSnapshot,
     MergedPolicy,
@@ -169,6 +170,7 @@ def main() -> None:
     if args.lifeline:
         hold_lifeline()
     torch.set_num_threads(args.threads)
+    names_from_files()
     secret = join_secret()
     worker = RolloutWorker(args.worker_id, args.model)
     while True:

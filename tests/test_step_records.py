@@ -225,10 +225,14 @@ def test_the_command_tells_good_from_bad_by_its_exit_code(recorded, monkeypatch,
 
 
 def test_sealing_a_step_of_the_default_run_costs_next_to_nothing(run):
-    """A step of the default run (16 groups of 8) takes about half a second; sealing must stay far below 1 % of that."""
-    payloads = [batch(seed, groups=16, size=8, tokens=45) for seed in range(20)]
-    sealer, begun = Sealer(run, KEY), time.perf_counter()
-    for step, payload in enumerate(payloads, start=1):
+    """A step of the default run (16 groups of 8) takes about half a second; sealing must stay far below 1 % of that.
+
+    The quickest of 20: other work on the machine makes any one of them slow, and none of them quick.
+    """
+    sealer, costs, begun = Sealer(run, KEY), [], time.perf_counter()
+    for step in range(1, 21):
+        payload, before = batch(step, groups=16, size=8, tokens=45), sealer.seconds
         sealer.step(step, [(payload, place) for place in range(16)])
-    assert sealer.seconds <= time.perf_counter() - begun
-    assert sealer.seconds / len(payloads) < 0.005
+        costs.append(sealer.seconds - before)
+    assert 0 < sealer.seconds <= time.perf_counter() - begun
+    assert min(costs) < 0.002

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from grpo_lib import vault
 from grpo_lib.errors import WrongInput
+from grpo_lib.ledger import Ledger
 from grpo_lib.runfolder import RunFolder, sha256
 from grpo_lib.vault import (
     RunKey,
     create_key,
+    destroy_key,
     key_for_launch,
     key_from_environment,
     key_path,
@@ -119,6 +121,22 @@ def test_a_lost_key_is_not_replaced_while_records_need_it(tmp_path):
     with pytest.raises(WrongInput) as caught:
         key_for_launch(run)
     assert "no key" in bilingual(caught) and not key_path("run-1").exists()
+
+
+def test_a_destroyed_key_is_gone_with_its_drafts(keys_dir):
+    create_key("run-1"), create_key("run-10")
+    (keys_dir / "runs" / ".run-1.key.77").write_text("left by a crash")
+    assert destroy_key("run-1") and not destroy_key("run-1")
+    assert [path.name for path in (keys_dir / "runs").iterdir()] == ["run-10.key"]
+
+
+@pytest.mark.parametrize("event", ["purge_started", "purged"])
+def test_a_purged_run_gets_no_new_key(tmp_path, event):
+    run = RunFolder(tmp_path / "run-1")
+    Ledger(run.ledger, "run-1", "purge").append(event)
+    with pytest.raises(WrongInput) as caught:
+        key_for_launch(run)
+    assert "purged" in bilingual(caught) and not key_path("run-1").exists()
 
 
 def test_the_learner_takes_the_key_out_of_its_environment(monkeypatch):

@@ -17,11 +17,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from grpo_lib import offline
 from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, FOR_EXIT_CODE, Interrupted
 from grpo_lib.ledger import Ledger
 from grpo_lib.process import NO_LONGER_NEEDED, SECRET_VARIABLE, join_secret
 from grpo_lib.runfolder import RunFolder
 from grpo_lib.settings import RunSettings
+from grpo_lib.vault import KEY_VARIABLE, RunKey
 
 _POLL_S = 0.2
 # A learner that is asked to end finishes its step and writes a checkpoint.
@@ -42,14 +44,18 @@ class LocalJob:
     Args:
         run: the run folder; settings.json must be there.
         listener: the socket that the learner takes over.
+        key: under which the learner keeps rollouts; workers do not get it.
     """
 
-    def __init__(self, run: RunFolder, settings: RunSettings, ledger: Ledger, listener: socket.socket):
+    def __init__(
+        self, run: RunFolder, settings: RunSettings, ledger: Ledger, listener: socket.socket, key: RunKey
+    ):
         self.run = run
         self.settings = settings
         self.ledger = ledger
         self.port = listener.getsockname()[1]
         self._listener = listener
+        self._key = key
         # Given from outside where workers on other machines are to join; else nobody else needs to know it.
         self._secret = join_secret().decode() if SECRET_VARIABLE in os.environ else secrets.token_hex(32)
         self._children: list[_Child] = []
@@ -142,9 +148,11 @@ class LocalJob:
             SECRET_VARIABLE: self._secret,
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
             "PYTHONUNBUFFERED": "1",
+            **offline.environment(settings.model, settings.bind),
         }
+        if role == "learner":
+            environment[KEY_VARIABLE] = self._key.secret.hex()
         self.run.logs.mkdir(parents=True, exist_ok=True)
         with self._log(worker_id or role).open("ab") as log:
             process = subprocess.Popen(
