@@ -87,6 +87,7 @@ def write_form(governance: Path, country: str, zones: list[str]) -> None:
         "named_officer": "officer of the test",
         "role": "head of infrastructure",
         "zones": zones,
+        "stays_in_country": ["compute", "storage", "backups", "logs", "support"],
     }
     document(governance / "places", "hall-1.yaml", body | VALID)
 
