@@ -1,315 +1,316 @@
-"""Kinds of personal data that the screen looks for, and what each one is checked with.
+"""What the screen looks for: identifiers of the region's states, numbers that reach a person, names by context.
 
-Three strengths, and no kind claims more than its source:
+Where a checksum is public it is checked, by a library that holds it; no checksum is invented. Where only the form is
+known (Saudi, Egyptian, Bahraini, Qatari, Iraqi, Moroccan identity numbers; Egyptian, Tunisian and Algerian tax numbers)
+a word in the neighbourhood has to say what the number is, and the finding says `structure`. Names are found after a
+title or "name:" alone: weak, and said to be.
 
-- *checksum*: a check digit that a published library verifies. The Emirates ID is here for its Luhn digit, which is what
-  cards carry in practice; no official text for it is known. The key of a Moroccan RIB is verified with python-stdnum's
-  own modulo 97; presidio-mena 0.1.0 states the same rule.
-- *structure*: length, dates and prefixes, because no check digit is published (Egypt, Qatar, Iraq), the algorithm is not
-  known (Bahrain), it is not confirmed (Saudi Arabia: Luhn), or the library checks the form only (the tax numbers of
-  Egypt, Tunisia and Algeria). So many other numbers look like these that a word such as «رقم الهوية» must stand near;
-  the Egyptian number with its date of birth, and the full Tunisian tax number, are particular enough alone.
-- *context*: only the words around make it one. Identity numbers of Jordan, Oman, Tunisia, Algeria and Lebanon are known
-  by length alone, so they are `identity_number` and not kinds of their own.
-
-`find` gives places in the original text. Nothing here keeps, prints or logs what stands there.
+Sources, as their code was read: python-stdnum 2.2 (IBAN, Luhn, ISO 7064 mod 97-10 for the Moroccan ICE, forms of tax
+numbers), idnumbers 1.22 (Emirates ID: Luhn, de facto, no official text seen; Kuwait civil id: weighted mod 11),
+schwifty 2026.10 (IBANs that stdnum does not know), phonenumbers 9.0.43.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.metadata import version
 
-from idnumbers.nationalid.are import EmiratesIDNumber
-from idnumbers.nationalid.bhr import PersonalNumber
-from idnumbers.nationalid.egy import NationalID as EgyptID
-from idnumbers.nationalid.irq import NationalID as IraqID
-from idnumbers.nationalid.kwt import CivilNumber
-from idnumbers.nationalid.sau import NationalID as SaudiID
-from schwifty import IBAN, registry
-from schwifty.exceptions import SchwiftyException
+import phonenumbers
+import schwifty
+from idnumbers.nationalid import ARE, KWT
+from stdnum import iban as stdnum_iban
 from stdnum import luhn
-from stdnum.dz import nif
-from stdnum.eg import tn as egypt_tax
-from stdnum.iso7064 import mod_97_10
+from stdnum.exceptions import ValidationError
 from stdnum.ma import ice
 from stdnum.tn import mf
 
-from grpo_lib.pii_names import names
-from grpo_lib.pii_numbers import Candidate, candidates, worth_reading
-from grpo_lib.pii_phones import LENGTHS as PHONE_LENGTHS
-from grpo_lib.pii_phones import is_phone
-from grpo_lib.pii_text import normalise
+from grpo_lib.pii_text import Normal, normalise
 
-LIBRARIES = ("idnumbers", "phonenumbers", "python-stdnum", "schwifty")
+REGIONS = (
+    "SA",
+    "AE",
+    "QA",
+    "BH",
+    "KW",
+    "OM",
+    "EG",
+    "JO",
+    "LB",
+    "IQ",
+    "MA",
+    "TN",
+    "DZ",
+    "LY",
+    "PS",
+    "SY",
+    "YE",
+)
+_BEFORE, _AFTER = 60, 30  # characters in which a word may say what a number is
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind as reports name it."""
+    """One kind of finding: how sure (`checksum`, `structure` or `context`) and by what."""
 
-    name: str
-    strength: str  # checksum | structure | context
-    library: str  # one of LIBRARIES, or empty for a pattern of this suite
-    how: str
-
-    @property
-    def validator(self) -> str:
-        return f"{self.library} {version(self.library)}: {self.how}" if self.library else f"grpo-lib: {self.how}"
+    strength: str
+    validator: str
 
 
-# In the order in which they claim a stretch of text that several fit.
-KINDS = (
-    Kind("email", "structure", "", "address form"),
-    Kind("iban", "checksum", "schwifty", "length and form by country, modulo 97"),
-    Kind("emirates_id", "checksum", "idnumbers", "Luhn, de facto: no official text known"),
-    Kind("morocco_rib", "checksum", "python-stdnum", "modulo 97"),
-    Kind("kuwait_civil_id", "checksum", "idnumbers", "date of birth, weighted modulo 11"),
-    Kind("morocco_ice", "checksum", "python-stdnum", "modulo 97"),
-    Kind("credit_card", "checksum", "python-stdnum", "Luhn, length and prefix by scheme"),
-    Kind("egypt_nid", "structure", "idnumbers", "century and date of birth"),
-    Kind("saudi_id", "structure", "idnumbers", "10 digits, first 1 or 2; Luhn unconfirmed"),
-    Kind("qatar_id", "structure", "", "11 digits, century, year"),
-    Kind("bahrain_cpr", "structure", "idnumbers", "9 digits, month of birth; check digit not known"),
-    Kind("iraq_id", "structure", "idnumbers", "12 digits"),
-    Kind("egypt_tax", "structure", "python-stdnum", "9 digits"),
-    Kind("tunisia_tax", "structure", "python-stdnum", "digits and letter codes; key not verified"),
-    Kind("algeria_tax", "structure", "python-stdnum", "15 or 20 digits"),
-    Kind("morocco_cin", "structure", "", "1 or 2 letters and 5 or 6 digits"),
-    Kind("phone", "structure", "phonenumbers", "numbering plan"),
-    Kind("identity_number", "context", "", "words before 7 to 18 digits"),
-    Kind("name", "context", "", "titles and words before; weak, no target"),
+KINDS = {
+    "email": Kind("structure", "pattern of an address"),
+    "phone": Kind("structure", "phonenumbers 9.0.43"),
+    "iban": Kind("checksum", "python-stdnum 2.2, schwifty 2026.10 (mod 97)"),
+    "card": Kind("checksum", "python-stdnum 2.2 (Luhn)"),
+    "emirates_id": Kind("checksum", "idnumbers 1.22 (Luhn, de facto)"),
+    "kuwait_civil_id": Kind("checksum", "idnumbers 1.22 (weighted mod 11)"),
+    "morocco_rib": Kind("checksum", "mod 97 over 24 digits"),
+    "tax_ma": Kind("checksum", "python-stdnum 2.2 (mod 97-10)"),
+    "tax_eg": Kind("structure", "9 digits and a word for tax"),
+    "tax_tn": Kind("structure", "python-stdnum 2.2 (form)"),
+    "tax_dz": Kind("structure", "15 or 20 digits and a word for tax"),
+    "sa_nid": Kind("structure", "10 digits from 1 or 2, and a word for identity"),
+    "eg_nid": Kind("structure", "14 digits with a date and a governorate"),
+    "bh_cpr": Kind("structure", "9 digits with year and month, and a word for identity"),
+    "qa_qid": Kind("structure", "11 digits with century and year, and a word for identity"),
+    "iq_card": Kind("structure", "12 digits and a word for identity"),
+    "ma_cin": Kind("structure", "one or two letters, 5 or 6 digits, and a word for identity"),
+    "name": Kind("context", "words after a title; weak"),
+}
+
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
+# Groups of digits with at most one sign or two spaces between them; a plus in front belongs to a phone.
+_DIGITS = re.compile(r"(?<!\d)\+?\(?\d+(?:(?: ?[-./()] ?| {1,2})\(?\d+\)?)*")
+_GROUP = re.compile(r"\d+")
+_DECIMAL = re.compile(r"\d{1,3}\.\d+")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[ -]?\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?![A-Za-z0-9])")
+_CIN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{1,2} ?-?\d{5,6}(?!\d)")
+_MF = re.compile(
+    r"(?<!\d)\d{7} ?[/-]? ?[A-Za-z](?: ?[/-]? ?[A-Za-z] ?[/-]? ?[A-Za-z] ?[/-]? ?\d{3})?(?![A-Za-z0-9])"
 )
-BY_NAME = {kind.name: kind for kind in KINDS}
-_ORDER = {kind.name: place for place, kind in enumerate(KINDS)}
 
-
-@dataclass(frozen=True)
-class Found:
-    """A place in the original text, and what seems to stand there."""
-
-    kind: str
-    start: int
-    end: int
-
-
-def _words(*parts: str) -> re.Pattern[str]:
-    return re.compile("|".join(parts), re.IGNORECASE)
-
-
-# Words are matched in normalised text: ة is ه, every alef is ا, ى is ي, no diacritics.
-_CARD_OR_NUMBER = "هويه|هويت[يهك]|بطاقه (?:ال)?(?:شخصيه|تعريف|احوال|هويه|مدنيه)|رقم (?:ال)?بطاقت[يهك]"
-_IDENTITY = _words(
-    _CARD_OR_NUMBER,
-    r"\b(?:national|identity|personal|civil|resident|citizen)[ _]?(?:id|identity|card|number|no)\b",
-    r"\bid[ _](?:number|no|num|card)\b|\b(?:his|her|my|with|whose) id\b|\bnid\b|\bidentit[yé]\b",
+# Words stand as `normalise` leaves them.
+_IDENTITY = re.compile(
+    r"هوي[هت]|اقام[هت]|بطاق[هت]|السجل المدني|رقم مدني|الرقم المدني|الرقم الشخصي|الرقم القومي|رقم قومي|الرقم الوطني|رقم وطني|"
+    r"قومي|شخصي|تعريف|مدني|national|identity|\bid\b|iqama|cpr|qid|\bcin\b|cnie|carte|ident|card|civil|personal",
+    re.I,
 )
-_SAUDI = _words(_IDENTITY.pattern, r"اقام[هت]|سجل(?:ه|ها|ي)? (?:ال)?مدني|رقم الحدود|\biqama\b")
-_EGYPT = _words(_IDENTITY.pattern, "رقم(?:ه|ها|ي)? (?:ال)?قومي|بطاقه (?:ال)?(?:قوميه|رقم)")
-_QATAR = _words(_IDENTITY.pattern, r"رقم(?:ه|ها|ي)? (?:ال)?شخصي|\bqid\b|اقام[هت]")
-_BAHRAIN = _words(_IDENTITY.pattern, r"رقم(?:ه|ها|ي)? (?:ال)?(?:شخصي|سكاني)|بطاقه (?:ال)?(?:سكانيه|ذكيه)|\bcpr\b")
-_IRAQ = _words(_IDENTITY.pattern, "بطاقه (?:ال)?(?:وطنيه|موحده)|موحده")
-_MOROCCO = _words(r"\bcnie?\b|\bcin\b|carte (?:d['’]identit|nationale)", "بطاقه (?:ال)?(?:وطنيه|تعريف)|بطاقت[يهك]|ب\.?ت\.?و")
-_BANK = _words(r"\brib\b|compte|banque|bancaire|virement|\baccount\b|\bbank", "حساب|بنك|بنكي|تحويل|مصرف")
-_TAX = _words(r"\btax\b|\bvat\b|\btin\b|\btrn\b", "ضريب")
-_ICE = _words(r"\bice\b", "تعريف الموحد|المعرف الموحد|مقاوله")
-_NIF = _words(r"\bn\.?i\.?f\b|fiscale?", "جبايي|ضريب")
-_MF = _words(r"\bm\.?f\b|matricule|fiscale?", "جبايي|ضريب")
-_CARD = _words(r"\bcard\b|\bvisa\b|mastercard|\bmada\b|\bcarte\b|amex", "بطاق[هت]|فيزا|ماستر|مدي|ميزه|ايتمان")
-# Any identity number: the word comes before, and no other number between.
-_ANY_IDENTITY = re.compile(
-    f"(?:{_CARD_OR_NUMBER}|{_SAUDI.pattern}|{_EGYPT.pattern}|{_QATAR.pattern}|{_BAHRAIN.pattern}|{_IRAQ.pattern}"
-    r"|رقم(?:ه|ها|ي)? (?:ال)?(?:وطني|مدني|شناسايي)|بطاقه (?:ال)?وطنيه|\bnin\b|\bcin\b"
-    r")[^0-9\n]{0,25}$",
-    re.IGNORECASE,
+_IRAQ = re.compile(r"عراق|البطاقه الوطنيه|البطاقه الموحده|بغداد|iraq", re.I)
+_TAX_DZ = re.compile(r"جباي|جبائ|جزائر|\bnif\b|fiscal|wilaya|alg[eé]r", re.I)
+_TAX = re.compile(r"ضريب|جباي|جبائ|تسجيل|\btax|\bvat\b|\bnif\b|fiscal|\btin\b|\bmf\b|\btva\b|\bice\b", re.I)
+_PHONE = re.compile(
+    r"هاتف|هواتف|جوال|موبايل|محمول|نقال|تلفون|تليفون|اتصل|اتصال|واتس|فاكس|خلوي|رقمه|\btel|phone|mobile|\bgsm\b|fax|call|whatsapp|contact|appel|joindre",
+    re.I,
 )
-# What a number is said to be when it is no person's: it settles the doubt about numbers without check digit.
-_THING = re.compile(
-    "(?:فاتوره|رقم (?:ال)?(?:طلب|طلبيه|شحنه|تتبع|مرجع|عمليه|معامله|قضيه|صك|منتج|صنف|تذكره)|باركود|مرجع(?:ي)?"
-    r"|\b(?:invoice|order|ref(?:erence)?|tracking|ticket|serial|sku|barcode|isbn|parcel|shipment|transaction|batch)\b)"
-    r"[^0-9\n]{0,20}$",
-    re.IGNORECASE,
+_TITLE = re.compile(
+    r"(?:(?<![\w])(?:و|ل|لل|ب|ك)?(?:ا?ل?سيده?|ا?ل?دكتوره?|د\.|م\.|أ\.|ا\.|ا?ل?مهندسه?|ا?ل?استاذه?|ا?ل?شيخه?|ا?ل?مواطنه?|ا?ل?انسه|ا?ل?موظفه?|ا?ل?طالبه?|"
+    r"ا?ل?مدعوه?|اسمه|اسمها|اسمي|الاسم(?: الكامل)?|اسم (?:المواطن|الموظف|الطالب|صاحب الطلب))\s*:?\s+(?![وبل]?ال)|"
+    r"\b(?:Mr|Mrs|Ms|Dr|Prof|Mme|Mlle|Monsieur|Madame|[Nn]ame|Nom|NOM)\b\.?\s*:?\s+)"
+)
+_ARABIC_NAME = re.compile(r"[\u0621-\u064a]{2,}(?:\s+(?:بن|بنت|ابن|ابو|ال|عبد|[\u0621-\u064a]{2,})){1,4}")
+_LATIN_NAME = re.compile(r"[A-ZÉÈÀÎ][\w'-]+(?:\s+(?:bin|ben|al|el|[A-ZÉÈÀÎ][\w'-]+))+")
+_ROLES = re.compile(
+    r"^(?:وزير|مدير|رييس|رئيس|وكيل|امين|محافظ|سفير|قاضي|نايب|نائب|مسوول|مسؤول|معالي|سعاده|عميد|مساعد|مفوض|والي|عامل)"
 )
 
 
-@dataclass(frozen=True)
-class _Number:
-    """How one kind of number is known.
-
-    Args:
-        lengths: digits it may have.
-        holds: whether compact digits pass its check.
-        words: its context.
-        alone: what makes it count without those words.
-        shapes: digits per group as it is usually written, for `alone`.
-    """
-
-    kind: str
-    lengths: tuple[int, ...]
-    holds: Callable[[str], bool]
-    words: re.Pattern[str]
-    alone: Callable[[Candidate], bool] = lambda one: False
-    shapes: frozenset[tuple[int, ...]] = field(default_factory=frozenset)
-
-    def counts(self, one: Candidate, present: Callable[[re.Pattern[str]], bool]) -> bool:
-        """`present` says whether words stand anywhere in the row: nearness is looked at only then."""
-        usual = len(one.shape) == 1 or one.shape in self.shapes
-        if usual and self.alone(one):
-            return self.holds(one.digits)
-        return present(self.words) and one.near(self.words) and self.holds(one.digits)
-
-
-def _always(one: Candidate) -> bool:
-    return True
-
-
-def _not_a_thing(one: Candidate) -> bool:
-    return one.apart and not _THING.search(one.before)
-
-
-_SCHEMES = re.compile(
-    # Visa; Mastercard; American Express; Diners; JCB, UnionPay, Discover, Maestro, mada and others; mada's own range.
-    r"4\d{15}|4\d{18}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}"
-    r"|35\d{14}|6[0-9]\d{14}|6[0-9]\d{17}|5[0678]\d{14}|9682\d{12}"
-)
-
-
-def _known_scheme(one: Candidate) -> bool:
-    # In an address, `/` and `=` come before numbers of pages and products.
-    return _SCHEMES.fullmatch(one.digits) is not None and one.text[one.start - 1 : one.start] not in ("/", "=", "#")
-
-
-def _card(digits: str) -> bool:
-    return luhn.is_valid(digits) and len(set(digits)) > 2
-
-
-def _is_rib(digits: str) -> bool:
-    return mod_97_10.checksum(digits) == 0 and len(set(digits)) > 2
-
-
-def _egypt(digits: str) -> bool:
-    """The library's structure and date, and nobody is born in the future."""
-    parsed = EgyptID.parse(digits)
-    return parsed is not None and parsed["yyyymmdd"] <= date.today()
-
-
-def _qatar(digits: str) -> bool:
-    return digits[0] in "23" and (int(digits[0]) + 17) * 100 + int(digits[1:3]) <= date.today().year
-
-
-def _fills_row_with_luhn(one: Candidate) -> bool:
-    """A column of bare numbers has no words; that all of a row is such a number, with Luhn, stands for them."""
-    return one.text.strip() == one.digits and luhn.is_valid(one.digits)
-
-
-def _shapes(*shapes: str) -> frozenset[tuple[int, ...]]:
-    return frozenset(tuple(map(int, shape.split("-"))) for shape in shapes)
-
-
-_EMIRATES_SHAPES = _shapes("3-4-7-1", "3-4-3-4-1", "3-4-4-3-1", "3-12", "3-4-8", "3-11-1", "7-7-1", "3-3-3-3-3", "3-4-4-4")
-_KUWAIT_SHAPES = _shapes("1-6-5", "1-6-4-1", "4-4-4", "3-3-3-3", "7-5", "7-4-1", "6-6", "1-2-2-2-5", "1-2-2-2-4-1")
-_RIB_SHAPES = _shapes("3-3-16-2", "3-3-18", "6-16-2", "3-21", "3-3-2-14-2", "3-3-4-4-4-4-2", "3-3-12-4-2", "22-2")
-_ICE_SHAPES = _shapes("9-4-2", "9-6", "3-3-3-4-2", "3-3-3-3-3", "13-2")
-_CARD_SHAPES = _shapes("4-4-4-4", "4-6-5", "4-6-4", "4-4-4-4-3", "8-8", "6-10")
-_EGYPT_SHAPES = _shapes("1-6-7", "1-6-2-5", "1-6-2-4-1", "7-7", "1-2-2-2-7", "1-2-2-2-2-5", "1-2-2-2-2-4-1")
-
-_NUMBERS = (
-    _Number("emirates_id", (15,), EmiratesIDNumber.validate, _IDENTITY, _always, _EMIRATES_SHAPES),
-    _Number("morocco_rib", (24,), _is_rib, _BANK, _always, _RIB_SHAPES),
-    _Number("kuwait_civil_id", (12,), CivilNumber.validate, _ANY_IDENTITY, _always, _KUWAIT_SHAPES),
-    _Number("morocco_ice", (15,), ice.is_valid, _ICE, _always, _ICE_SHAPES),
-    _Number("credit_card", tuple(range(13, 20)), _card, _CARD, _known_scheme, _CARD_SHAPES),
-    _Number("egypt_nid", (14,), _egypt, _EGYPT, _not_a_thing, _EGYPT_SHAPES),
-    _Number("saudi_id", (10,), SaudiID.validate, _SAUDI, _fills_row_with_luhn),
-    _Number("qatar_id", (11,), _qatar, _QATAR),
-    _Number("bahrain_cpr", (9,), PersonalNumber.validate, _BAHRAIN),
-    _Number("iraq_id", (12,), IraqID.validate, _IRAQ),
-    _Number("egypt_tax", (9,), egypt_tax.is_valid, _TAX),
-    _Number("algeria_tax", (15, 20), nif.is_valid, _NIF),
-)
-_LENGTHS = frozenset(n for number in _NUMBERS for n in number.lengths) | PHONE_LENGTHS | frozenset(range(7, 19))
-
-
-def find(text: str) -> list[Found]:
-    """Personal data that `text` seems to hold, as places in it, in order; no two overlap."""
+def find(text: str) -> set[tuple[str, int, int]]:
+    """Every finding of a text as (kind, start, end) in the original. What was found is never returned or kept."""
+    if not _worth_a_look(text):
+        return set()
     normal = normalise(text)
-    hits = sorted(_hits(normal.text), key=lambda hit: (_ORDER[hit[0]], hit[1] - hit[2]))
-    kept: list[tuple[str, int, int]] = []
-    for hit in hits:
-        if all(hit[2] <= start or end <= hit[1] for _, start, end in kept):
-            kept.append(hit)
-    kept.sort(key=lambda hit: hit[1])
-    return [Found(kind, *normal.span(start, end)) for kind, start, end in kept]
+    found = {
+        (kind, *normal.span(start, end))
+        for kind, start, end in (*_patterns(normal), *_numbers(normal), *_names(normal))
+    }
+    return found
 
 
-def _hits(text: str) -> Iterator[tuple[str, int, int]]:
-    """(kind, start, end) in normalised text; hits may overlap."""
-    if "@" in text:
-        yield from (("email", *match.span()) for match in _EMAIL.finditer(text))
-    yield from (("name", *span) for span in names(text))
-    if worth_reading(text):
-        yield from _lettered(text)
-        yield from _numbers(text)
+def _worth_a_look(text: str) -> bool:
+    """Cheap: a row without six digits, an at sign or a title holds nothing that is looked for."""
+    return (
+        sum(map(str.isdigit, text)) >= 5
+        or "@" in text
+        or "＠" in text
+        or _TITLE.search(normalise(text).text) is not None
+    )
 
 
-def _numbers(text: str) -> Iterator[tuple[str, int, int]]:
-    seen: dict[re.Pattern[str], bool] = {}
-
-    def present(words: re.Pattern[str]) -> bool:
-        if words not in seen:
-            seen[words] = words is _ANY_IDENTITY or words.search(text) is not None
-        return seen[words]
-
-    for one in candidates(text, _LENGTHS):
-        length = len(one.digits)
-        for number in _NUMBERS:
-            if length in number.lengths and number.counts(one, present):
-                yield number.kind, one.start, one.end
-        if length in PHONE_LENGTHS and not _THING.search(one.before) and is_phone(one):
-            yield "phone", one.start, one.end
-        if length <= 18 and len(one.shape) <= 4 and _ANY_IDENTITY.search(one.before):
-            yield "identity_number", one.start, one.end
+def _near(normal: Normal, start: int, end: int, words: re.Pattern[str]) -> bool:
+    return words.search(normal.text[max(0, start - _BEFORE) : end + _AFTER]) is not None
 
 
-# ------------------------------------------------------------------------------------------------------------
-# What has letters in it
+def _patterns(normal: Normal) -> Iterator[tuple[str, int, int]]:
+    text = normal.text
+    yield from (("email", *match.span()) for match in _EMAIL.finditer(text))
+    for match in _IBAN.finditer(text):
+        if end := _iban_end(match[0]):
+            yield "iban", match.start(), match.start() + end
+    for match in _CIN.finditer(text):
+        if _near(normal, *match.span(), _IDENTITY):
+            yield "ma_cin", *match.span()
+    for match in _MF.finditer(text):
+        compact = re.sub(r"[ /-]", "", match[0]).upper()
+        if mf.is_valid(compact) and (len(compact) == 13 or _near(normal, *match.span(), _TAX)):
+            yield "tax_tn", *match.span()
 
-# The local part is bounded (64 characters, RFC 5321) so that a long word without "@" costs no more than its length.
-_EMAIL = re.compile(
-    r"(?<![\w.+%-])[\w.+%'-]{1,64}@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}(?![\w-])", re.IGNORECASE
-)
-_SEPARATORS = " -./_"
-_IBAN_HEAD = re.compile(r"(?:(?<=IBAN)|(?<![A-Za-z0-9]))[A-Z]{2}[ -]?[0-9][ -]?[0-9]", re.IGNORECASE)
-_CIN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{1,2} ?[0-9]{5,6}(?![A-Za-z0-9])", re.IGNORECASE)
-_MF_LONG = re.compile(
-    r"(?<![A-Za-z0-9])[0-9]{7} ?[/.-]? ?[A-Z] ?[/.-]? ?[APBDN] ?[/.-]? ?[MPCNE] ?[/.-]? ?[0-9]{3}(?![A-Za-z0-9])"
-)
-_MF_SHORT = re.compile(r"(?<![A-Za-z0-9])[0-9]{7} ?[/-]? ?[A-Z](?![A-Za-z0-9])")
+
+def _iban_end(candidate: str) -> int | None:
+    """Length of the valid IBAN that the candidate begins with; words after it may have been taken along."""
+    for end in range(len(candidate), 14, -1):
+        part = candidate[:end]
+        if part[-1].isalnum() and _is_iban(re.sub(r"[ -]", "", part).upper()):
+            return end
+    return None
 
 
 @cache
-def _iban_lengths() -> dict[str, int]:
-    IBAN("", allow_invalid=True)  # loads the registry
-    return {country: spec["iban_length"] for country, spec in registry.get("iban").items()}
+def _is_iban(compact: str) -> bool:
+    # mod 97 first: cheap, and only then the country's own form.
+    try:
+        if int("".join(str(int(one, 36)) for one in compact[4:] + compact[:4])) % 97 != 1:
+            return False
+    except ValueError:
+        return False
+    if stdnum_iban.is_valid(compact, check_country=False):
+        return True
+    try:
+        schwifty.IBAN(compact)
+    except ValueError:
+        return False
+    return True
 
 
-def _lettered(text: str) -> Iterator[tuple[str, int, int]]:
-    for match in _IBAN_HEAD.finditer(text):
-        end = _iban_end(text, match.start())
-        if end:
-            yield "iban", match.start(), end
-    for match in _MF_LONG.finditer(text):
-        if mf.is_valid(match[0]):
-            yield "tunisia_tax", *match.span()
-    for pattern, words, kind, holds in (
-        (_MF_SHORT, _MF, "tunisia_tax", mf.is_valid),
-        (_CIN, _MOROCCO, "morocco_cin", lambda number: len(set(number[-5:])) > 1),
-    ):
-        for match in pattern.finditer(text):
-            around = text[max(0, match.start() - 48) : match.start()] + "\n" + text[match.end() : match.end() + 24]
-            if words.search(around) and holds(match[0]):
-                yield kind, *match.span()
+def _numbers(normal: Normal) -> Iterator[tuple[str, int, int]]:
+    for match in _DIGITS.finditer(normal.text):
+        if _DECIMAL.fullmatch(match[0]):
+            continue
+        groups = [(match.start() + one.start(), one[0]) for one in _GROUP.finditer(match[0])]
+        yield from _phones(normal, match, groups)
+        for first in range(len(groups)):
+            digits = ""
+            for last in range(first, min(first + 12, len(groups))):
+                digits += groups[last][1]
+                if len(digits) > 24:
+                    break
+                start, end = groups[first][0], groups[last][0] + len(groups[last][1])
+                whole = first == 0 and last == len(groups) - 1
+                for kind, words, holds in _BY_LENGTH.get(len(digits), ()):
+                    # Part of a longer number is taken for an identifier only where a check digit says so.
+                    if not whole and KINDS[kind].strength != "checksum" or len(set(digits)) == 1:
+                        continue
+                    if holds(digits) and (words is None or _near(normal, start, end, words)):
+                        yield kind, start, end
+
+
+def _phones(
+    normal: Normal, match: re.Match[str], groups: list[tuple[int, str]]
+) -> Iterator[tuple[str, int, int]]:
+    """A number with its country in front needs no word; a local one does. Groups are joined from each beginning."""
+    named = _near(normal, *match.span(), _PHONE)
+    for first, (start, _) in enumerate(groups):
+        digits = ""
+        for last in range(first, min(first + 8, len(groups))):
+            digits += groups[last][1]
+            if len(digits) > 15:
+                break
+            plus = first == 0 and match[0].startswith(("+", "(+"))
+            end = groups[last][0] + len(groups[last][1])
+            if len(digits) >= 7 and _is_phone(digits, plus, named):
+                yield "phone", start, end
+
+
+@cache
+def _is_phone(digits: str, plus: bool, named: bool) -> bool:
+    if plus or digits.startswith("00"):
+        return _valid("+" + (digits if plus else digits[2:]), None)
+    return named and any(_valid(digits, region) or _valid("+" + digits, None) for region in REGIONS)
+
+
+def _valid(number: str, region: str | None) -> bool:
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(number, region))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def _names(normal: Normal) -> Iterator[tuple[str, int, int]]:
+    for title in _TITLE.finditer(normal.text):
+        for pattern in (_ARABIC_NAME, _LATIN_NAME):
+            match = pattern.match(normal.text, title.end())
+            if match and not _ROLES.match(match[0]):
+                yield "name", *match.span()
+
+
+# ---------------------------------------------------------------------------------------- checks by number of digits
+
+
+def _emirates_id(digits: str) -> bool:
+    return digits.startswith("784") and bool(ARE.EmiratesIDNumber.validate(digits))
+
+
+def _kuwait(digits: str) -> bool:
+    return bool(KWT.CivilNumber.validate(digits))
+
+
+def _egypt(digits: str) -> bool:
+    """Century, date of birth, and one of the 27 governorates or 88 (born abroad)."""
+    governorate = int(digits[7:9])
+    places = {*range(1, 5), *range(11, 20), *range(21, 30), *range(31, 36), 88}
+    return (
+        digits[0] in "23"
+        and governorate in places
+        and _is_date(1700 + 100 * int(digits[0]) + int(digits[1:3]), digits[3:7])
+    )
+
+
+def _is_date(year: int, month_day: str) -> bool:
+    try:
+        return date(year, int(month_day[:2]), int(month_day[2:])) is not None
+    except ValueError:
+        return False
+
+
+def _card(digits: str) -> bool:
+    """Luhn, and a beginning and length that a card scheme uses."""
+    scheme = (
+        (digits[0] == "4" and len(digits) in (13, 16, 19))
+        or (len(digits) == 16 and (51 <= int(digits[:2]) <= 55 or 2221 <= int(digits[:4]) <= 2720))
+        or (len(digits) == 15 and digits[:2] in ("34", "37"))
+        or (len(digits) == 16 and digits[:2] in ("60", "62", "64", "65"))
+        or (len(digits) == 14 and digits[:2] in ("30", "36", "38"))
+    )
+    return scheme and luhn.is_valid(digits)
+
+
+def _ice(digits: str) -> bool:
+    try:
+        return bool(ice.validate(digits))
+    except ValidationError:
+        return False
+
+
+_Check = tuple[str, re.Pattern[str] | None, Callable[[str], bool]]
+_BY_LENGTH: dict[int, tuple[_Check, ...]] = {
+    9: (
+        ("tax_eg", _TAX, lambda digits: True),
+        ("bh_cpr", _IDENTITY, lambda digits: "01" <= digits[2:4] <= "12"),
+    ),
+    10: (("sa_nid", _IDENTITY, lambda digits: digits[0] in "12"),),
+    11: (("qa_qid", _IDENTITY, lambda digits: digits[0] in "23"),),
+    12: (("kuwait_civil_id", None, _kuwait), ("iq_card", _IRAQ, lambda digits: not _kuwait(digits))),
+    13: (("card", None, _card),),
+    14: (("eg_nid", None, _egypt), ("card", None, _card)),
+    15: (
+        ("emirates_id", None, _emirates_id),
+        ("tax_ma", None, _ice),
+        ("tax_dz", _TAX_DZ, lambda digits: not _ice(digits)),
+        ("card", None, _card),
+    ),
+    16: (("card", None, _card),),
+    19: (("card", None, _card),),
+    20: (("tax_dz", _TAX_DZ, lambda digits: True),),
+    24: (("morocco_rib", None, lambda digits: int(digits) % 97 == 0),),
+}
