@@ -102,11 +102,15 @@ class EndpointLog:
         return new
 
     def write(self, **closing: Any) -> None:
-        """Bring the file up to date; `closing` becomes a last line of its own."""
-        if not (self._changed or closing) or not self.folder.parent.is_dir():
+        """Bring the file up to date; `closing` becomes a last line of its own.
+
+        Raises:
+            OSError: the folder is not there, or the disk is full; what was counted is kept for the next time.
+        """
+        if not (self._changed or closing):
             return
         if self._path is None:
-            self.folder.mkdir(exist_ok=True)
+            self.folder.mkdir(exist_ok=True)  # not its parents
             self._path = self._free()
         rows = [*self._rows.values(), *([{"source": self._source, **closing}] if closing else [])]
         staged = self._path.with_suffix(".part")

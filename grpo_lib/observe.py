@@ -101,8 +101,7 @@ class Observer:
         self._end.set()
         self._thread.join()
         # Long after the last sample if the thread could not go on; the result must not look complete then.
-        now = time.monotonic()
-        longest = max(self._longest, now - self._last)
+        longest = max(self._longest, time.monotonic() - self._last)
         attempts.flush()
         if self._outer is None:
             os.environ.pop(OBSERVE_VARIABLE, None)
@@ -111,8 +110,8 @@ class Observer:
             os.environ[OBSERVE_VARIABLE] = self._outer
         self._log.write(
             samples=self._samples,
-            seconds=round(now - self._begun, 3),
-            longest_gap_s=round(longest, 3),
+            seconds=round(self._last - self._begun, 6),
+            longest_gap_s=round(longest, 6),
             unreadable=len(self._unreadable),
         )
 
@@ -236,7 +235,7 @@ def summarise(folder: Path) -> dict[str, Any]:
         "endpoints": rows,
         "beyond_loopback": sum(one["address_class"] != "loopback" for one in rows),
         "sampled_every_s": round(sampling["seconds"] / samples, 3) if samples else None,
-        "longest_gap_s": sampling["longest_gap_s"],
+        "longest_gap_s": round(sampling["longest_gap_s"], 3),
         "samples": samples,
         "unreadable_processes": sampling["unreadable"],
         "damaged_lines": damaged,

@@ -132,14 +132,16 @@ assert len(written) <= 2 + (time.monotonic() - begun), written
 
 
 def test_a_new_endpoint_is_written_at_once_even_if_the_process_is_then_killed(run: RunFolder) -> None:
-    process = python(
-        folder_of(run),
-        "s = socket.socket(); s.setblocking(False); s.connect_ex(('192.0.2.1', 443)); time.sleep(60)",
-    )
-    until(lambda: noted(folder_of(run)))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert [row["address"] for row in noted(folder_of(run))] == ["192.0.2.1"]
+    code = """
+udp = socket.socket(type=socket.SOCK_DGRAM)
+udp.sendto(b"x", ("127.0.0.1", 9))
+time.sleep(0.3)
+udp.sendto(b"x", ("127.0.0.2", 9))
+time.sleep(0.3)
+os.kill(os.getpid(), 9)
+"""
+    python(folder_of(run), code).wait(30)
+    assert [row["address"] for row in noted(folder_of(run))] == ["127.0.0.1", "127.0.0.2"]
 
 
 def test_flush_comes_before_an_end_without_exit_handlers(run: RunFolder) -> None:
@@ -179,8 +181,16 @@ udp = socket.socket(type=socket.SOCK_DGRAM); udp.sendto(b"x", ("127.0.0.1", 9))
 
 
 def test_a_folder_that_cannot_be_written_does_not_end_anything(run: RunFolder) -> None:
-    folder_of(run).write_text("a file is in the way", encoding="utf-8")
-    finish(python(folder_of(run), "socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))"))
+    code = """
+in_the_way = os.environ["GRPO_OBSERVE_DIR"]
+open(in_the_way, "w").close()
+udp = socket.socket(type=socket.SOCK_DGRAM)
+udp.sendto(b"x", ("127.0.0.1", 9)); time.sleep(0.3)
+os.remove(in_the_way)
+udp.sendto(b"x", ("127.0.0.1", 9))
+"""
+    finish(python(folder_of(run), code))
+    assert [row["count"] for row in noted(folder_of(run))] == [2]
 
 
 def test_a_run_that_never_got_a_folder_gets_none_from_being_watched(tmp_path: Path) -> None:
@@ -329,9 +339,12 @@ def test_a_connection_that_nobody_answers_is_an_attempt(run: RunFolder, watching
         for _ in range(3):  # the kernel may grant one place more
             second.connect_ex(full.getsockname())
         script = f"import socket; s = socket.socket(); s.settimeout(5); s.connect({full.getsockname()!r})"
+        attempt = ("psutil", "connect")
         child = subprocess.Popen([sys.executable, "-I", "-c", script], stderr=subprocess.DEVNULL)
         try:
-            rows = until(lambda: [r for r in noted(folder_of(run)) if r.get("call") == "connect"])
+            rows = until(
+                lambda: [r for r in noted(folder_of(run)) if (r["source"], r.get("call")) == attempt]
+            )
         finally:
             child.kill()
             child.wait()

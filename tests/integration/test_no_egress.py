@@ -30,6 +30,7 @@ from processes import PATIENCE_S, ROOT, SMALL, environment, events, wrapper_argu
 from grpo_lib import wording
 from grpo_lib.attempts import OBSERVE_VARIABLE
 from grpo_lib.observe import CANNOT_SEE, Observer, folder_of, summarise
+from grpo_lib.offline import NAMES_VARIABLE
 from grpo_lib.runfolder import RunFolder, file_sha256
 
 HERE = Path(__file__).parent
@@ -227,6 +228,9 @@ def test_an_attempt_of_the_c_library_is_seen(watch: Watch) -> None:
     assert watched.without_route > 0
     with pytest.raises(AssertionError):
         watched.assert_silent()
+    # What keeps it from asking, in the processes of a run.
+    offline = "from grpo_lib.offline import names_from_files; names_from_files(); "
+    watch(sys.executable, "-c", offline + code, **{NAMES_VARIABLE: "1"}).assert_silent()
 
 
 def test_an_extension_manager_that_asks_pypi_is_seen(watch: Watch, tmp_path: Path) -> None:
