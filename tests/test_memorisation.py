@@ -60,6 +60,7 @@ def test_canaries_come_from_the_seed_alone_and_cannot_be_worked_out():
         assert len(canary.others()) == ANSWERS - 1 and canary.true_sum not in canary.others()
         assert extract_answer(canary.text(canary.answer).removeprefix(canary.prompt)) == int(canary.answer)
     assert max(high for _, high in ALL_PAIRS) < 50, "operands of canaries start at 50"
+    assert all(int(canary.answer) != canary.true_sum for seed in range(4) for canary in canaries(2500, seed))
 
 
 def test_every_so_many_th_question_is_a_canary_and_the_rest_is_the_task():
@@ -197,7 +198,7 @@ def test_scores_of_the_shipped_model_follow_its_own_likelihoods():
         "import torch, json; from grpo_lib.memorisation import _scorer, canaries\n"
         "from grpo_lib.policy import MergedPolicy, encode_prompt, load_base\n"
         "torch.set_num_threads(1); model, tok = load_base('teaching'); c = canaries(1, 0)[0]\n"
-        "texts = [c.text(a) for a in (100, 999, 345)]\n"
+        "texts = [c.text(a) for a in (100, 999, 345, 7)]\n"
         "got = _scorer(MergedPolicy(model, 1.0), tok)(texts)\n"
         "for text, value in zip(texts, got):\n"
         "    q = encode_prompt(tok, c.prompt); a = tok(text.removeprefix(c.prompt), add_special_tokens=False)['input_ids']\n"
@@ -205,7 +206,7 @@ def test_scores_of_the_shipped_model_follow_its_own_likelihoods():
         "    for i, t in enumerate(a):\n"
         "        total -= model(torch.tensor([q + a[:i]])).logits[0, -1].log_softmax(-1)[t].item()\n"
         "    assert abs(total - value) < 1e-3, (total, value)\n"
-        "assert len(set(got)) == 3; print('same')"
+        "assert len(set(got)) == 4; print('same')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "same", done.stderr

@@ -186,6 +186,14 @@ def test_a_swapped_file_is_called_so():
     assert "000004.sealed stands in another's place: sealed as 3" in bilingual(caught)
 
 
+def test_a_file_does_not_take_anothers_place_by_a_rewritten_header():
+    """The number in the header is for the message; what binds a file to its place is the authenticated tag."""
+    sealed = seal(KEY, 3, b"data")
+    with pytest.raises(WrongInput) as caught:
+        unseal(KEY, 4, sealed.replace(b'"record":3', b'"record":4'), "000004.sealed")
+    assert "was changed after it was sealed" in bilingual(caught)
+
+
 @pytest.mark.parametrize("cut", [1, 8, 15, 16, 20])
 def test_a_cut_file_is_called_so(cut):
     with pytest.raises(WrongInput) as caught:
