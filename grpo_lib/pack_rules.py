@@ -173,7 +173,8 @@ def _hosting(pack: Pack, case: Case, inside: bool) -> Found:
     """Rules on where the state's data are kept.
 
     A rule that names no class speaks to every one and covers none: it may deny, but some rule has to name the class.
-    Public data need no rule, and an unnamed class with an unverified effect does not hold them.
+    Public data need no rule of their own, and an unnamed class with an unverified effect does not hold them; but the
+    state's personal data, published or not, need a pack in which some hosting rule was verified at all.
     """
     found = Found()
     if not case.government and case.data_class not in STATE_CLASSES:
@@ -182,7 +183,7 @@ def _hosting(pack: Pack, case: Case, inside: bool) -> Found:
     rules = pack.government_hosting.rules
     naming = [rule for rule in rules if case.data_class in rule.classes]
     speaking = [rule for rule in rules if not rule.classes and not (public and getattr(rule, where) is None)]
-    if not naming and not public:
+    if not (naming or (public and (rules or case.light))):
         texts = say("hosting_nothing", pack=pack.id)
         found.findings.append(_denial(pack, "hosting", HOSTING, texts, _better(pack, case)))
     for rule in [*naming, *speaking]:
