@@ -32,7 +32,8 @@ test: $(READY) ## all tests | كل الاختبارات
 
 lab: $(READY) ## JupyterLab on the notebooks | فتح الدفاتر
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.news_url=None \
-	  --LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate $(ARGS)
+	  --LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate \
+	  --LabApp.extension_manager=readonly $(ARGS)
 
 bench: $(READY) ## async against TRL's synchronous trainer, side by side | مقارنة غير المتزامن بالمتزامن
 	@$(BIN)/python benchmarks/arms.py $(ARGS)

@@ -126,7 +126,8 @@ class AdapterSnapshot:
 
 def snapshot(model: torch.nn.Module, version: int) -> AdapterSnapshot:
     """The adapter of a PEFT model, copied to the CPU and serialised with its names in order."""
-    state = get_peft_model_state_dict(model)
+    # "auto" asks the Hub for the base model's configuration; the vocabulary is never resized here.
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
     tensors = {name: state[name].detach().to("cpu", copy=True).contiguous() for name in sorted(state)}
     return AdapterSnapshot.of(version, safetensors.torch.save(tensors))
 

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 
+from grpo_lib import attempts
 from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, GrpoError, WrongInput
 
 SECRET_VARIABLE = "GRPO_JOIN_SECRET"
@@ -46,11 +47,13 @@ def hold_lifeline(grace_s: float = 0.0) -> None:
         # Unbuffered: a thread blocked in a buffered read holds a lock that the interpreter needs to exit.
         while said := os.read(0, 1024):
             if said.startswith(NO_LONGER_NEEDED):
+                attempts.flush()
                 os._exit(EXIT_COMPLETE)
         print("launcher is gone: ending", file=sys.stderr, flush=True)
         if grace_s:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(grace_s)
+        attempts.flush()
         os._exit(EXIT_INTERRUPTED)
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
@@ -86,4 +89,5 @@ def exit_with(main: Callable[[], None]) -> None:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
+    attempts.flush()
     os._exit(code)

@@ -29,6 +29,7 @@ import yaml
 from tqdm import tqdm
 from traitlets.config import Config
 
+from grpo_lib import attempts, keys, observe, offline, pdf, treeheads
 from grpo_lib import settings as run_settings
 from grpo_lib.errors import (
     EXIT_COMPLETE,
@@ -239,11 +240,16 @@ def _closing_summary(settings: RunSettings, code: int) -> None:
                     f" → {after['mean']:.3f} [{after['low']:.3f}, {after['high']:.3f}]"
                 )
     for title, paths in (
-        ("reports | التقارير", sorted(run.reports.glob("*.html"))),
+        ("reports | التقارير", sorted([*run.reports.glob("*.html"), *run.reports.glob("*.pdf")])),
         ("notebooks | الدفاتر", sorted(run.notebooks.glob("*.ipynb"))),
     ):
         for path in paths:
             print(f"  {title}: {shown / path.relative_to(run.root)}")
+    if not pdf.available():
+        print("\n".join(f"  {line}" for line in pdf.MISSING))
+    fingerprint = treeheads.stored_fingerprint(run)
+    if fingerprint:
+        print(f"  fingerprint | بصمة التوقيع: {keys.grouped(fingerprint)}")
     if code == EXIT_COMPLETE:
         elsewhere = "" if settings.runs_dir == "runs" else f" --runs-dir {settings.runs_dir}"
         print(f"  ask it | اسأله: .venv/bin/python -m grpo_lib.ask {run.run_id}{elsewhere}")
@@ -298,6 +304,10 @@ def main() -> int:
     try:
         settings = resolve(_given(args))
         print(f"التشغيل {isolate(settings.run_id)}\nrun {settings.run_id}", flush=True)
+        # The kernels inherit both: no questions to anybody, and each attempt noted from their first import of grpo_lib on.
+        os.environ |= offline.environment(settings.model, settings.bind)
+        os.environ[attempts.OBSERVE_VARIABLE] = str(observe.folder_of(RunFolder(settings.run_dir)))
+        attempts.install_from_environment()
         code = execute(settings, (args.only,) if args.only else NOTEBOOKS)
     except GrpoError as error:
         print(f"{error.ar}\n{error.en}", file=sys.stderr)

@@ -178,6 +178,27 @@ def test_a_changed_statement_counts_for_nothing(run, governance, field):
     assert adapter_state.of(run)["class"] == "restricted"
 
 
+def test_a_signature_counts_whatever_its_letters(run, governance):
+    """Base64 has slashes: in about one of thirty it looks like a path, or like two."""
+    for number in range(200):
+        body = {"schema": "grpo-lib/lowering/1", "run_id": RUN_ID, "adapter_sha256": sha256(b"adapter 60")}
+        body |= {
+            "from": "restricted",
+            "to": "public",
+            "by": f"Person {number}",
+            "role": "r",
+            "reason": "x",
+            "date": TODAY,
+        }
+        path = run.root / "lowerings" / "000001.json"
+        overlays.write(path, body, governance.lawyer)
+        signature = json.loads(path.read_text(encoding="utf-8"))["signature"]
+        if signature.startswith("/") or "+/" in signature:
+            break
+    Ledger(run.ledger, RUN_ID, "x").append("class_lowered", statement_sha256=file_sha256(path))
+    assert number < 199 and adapter_state.of(run)["class"] == "public"
+
+
 def test_a_signed_statement_that_the_ledger_does_not_know_counts_for_nothing(run, governance):
     body = {"schema": "grpo-lib/lowering/1", "run_id": RUN_ID, "adapter_sha256": sha256(b"adapter 60")}
     body |= {"from": "restricted", "to": "public", "by": PERSON, "role": "r", "reason": "x", "date": TODAY}
@@ -186,6 +207,16 @@ def test_a_signed_statement_that_the_ledger_does_not_know_counts_for_nothing(run
     assert adapter_state.of(run)["class"] == "restricted"
     Ledger(run.ledger, RUN_ID, "x").append("class_lowered", statement_sha256=file_sha256(path))
     assert adapter_state.of(run)["class"] == "public", "it was the ledger alone that was missing"
+
+
+def test_a_statement_about_another_run_counts_for_nothing(run, governance):
+    """The same adapter may have come out of two runs, of data of different classes."""
+    body = {"schema": "grpo-lib/lowering/1", "run_id": "run-2", "adapter_sha256": sha256(b"adapter 60")}
+    body |= {"from": "restricted", "to": "public", "by": PERSON, "role": "r", "reason": "x", "date": TODAY}
+    path = run.root / "lowerings" / "000001.json"
+    overlays.write(path, body, governance.lawyer)
+    Ledger(run.ledger, RUN_ID, "x").append("class_lowered", statement_sha256=file_sha256(path))
+    assert adapter_state.of(run)["class"] == "restricted"
 
 
 @pytest.mark.parametrize(

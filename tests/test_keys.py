@@ -25,9 +25,13 @@ def test_a_key_is_private_and_its_fingerprint_is_openssls(folder) -> None:
     signer = keys.create("operator")
     assert stat.S_IMODE((folder / "operator.pem").stat().st_mode) == 0o600
     der = subprocess.run(
-        ["openssl", "pkey", "-pubin", "-in", folder / "operator.pub.pem", "-outform", "DER"], capture_output=True, check=True
+        ["openssl", "pkey", "-pubin", "-in", folder / "operator.pub.pem", "-outform", "DER"],
+        capture_output=True,
+        check=True,
     ).stdout
-    shown = subprocess.run(["sha256sum"], input=der, capture_output=True, check=True).stdout.split()[0].decode()
+    shown = (
+        subprocess.run(["sha256sum"], input=der, capture_output=True, check=True).stdout.split()[0].decode()
+    )
     assert signer.fingerprint == shown
     assert keys.load("operator").fingerprint == signer.fingerprint
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-TARGETS = ("help", "run", "test", "lab", "bench", "lint")
+TARGETS = ("help", "run", "test", "lab", "bench", "lint", "purge", "pdf-libs")
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -58,10 +58,12 @@ def test_run_passes_the_run_id_and_other_arguments_on() -> None:
 @needs_make
 def test_every_target_sets_the_environment_up_first() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(TARGETS) - {"help"}:
+    for target in set(TARGETS) - {"help", "pdf-libs"}:
         assert re.search(rf"^{target}: \$\(READY\)", text, re.M), target
     assert "-c constraints.txt" in text, "versions are those that were tested"
     installs = re.findall(r"^.*\b(?:pip3?|conda|npm) install\b.*$", text, re.M)
+    debian = re.findall(r"^.*apt-get.*$", text, re.M)
+    assert len(debian) == 1 and "pdf-libs:" in text.split(debian[0])[0].splitlines()[-1]
     assert all("$(BIN)/pip" in line for line in installs), "nothing is installed outside .venv"
 
 

@@ -231,10 +231,10 @@ def test_the_wheel_alone_builds_the_reports(installed: Path, tmp_path: Path) -> 
     assert all(Path(file).is_relative_to(installed) for file in origin.split()), origin
     before = {path: file_sha256(path) for path in installed.rglob("*") if path.is_file()}
     shown = run(sys.executable, "-m", "grpo_lib.report", run_dir, cwd=tmp_path, **here)
-    reports = {path.name for path in (run_dir / "reports").iterdir()}
+    reports = {path.name for path in (run_dir / "reports").glob("*.html")}
     assert reports == REPORTS
     assert all(name in shown for name in REPORTS)
-    assert all("<svg" in p.read_text(encoding="utf-8") for p in (run_dir / "reports").glob("training-*"))
+    assert all("<svg" in p.read_text(encoding="utf-8") for p in (run_dir / "reports").glob("training-*.html"))
     assert {p: file_sha256(p) for p in installed.rglob("*") if p.is_file()} == before, "it only reads there"
 
 
@@ -270,7 +270,15 @@ def test_parameters_of_the_training_notebook_are_the_run_settings() -> None:
 
 def test_parameters_of_the_report_notebook_are_among_the_run_settings() -> None:
     seen = parameters("report")
-    assert list(seen) == ["run_id", "runs_dir"]
+    assert list(seen) == [
+        "run_id",
+        "runs_dir",
+        "organisation",
+        "responsible",
+        "purpose",
+        "country",
+        "retention_until",
+    ]
     for name, one in seen.items():
         assert ast.literal_eval(one["default"]) == RunSettings.model_fields[name].default
 

@@ -235,4 +235,4 @@ def test_sealing_a_step_of_the_default_run_costs_next_to_nothing(run):
         sealer.step(step, [(payload, place) for place in range(16)])
         costs.append(sealer.seconds - before)
     assert 0 < sealer.seconds <= time.perf_counter() - begun
-    assert min(costs) < 0.002
+    assert min(costs) < 0.01  # a step takes about 0.4 s; a flush to a busy disk, some milliseconds

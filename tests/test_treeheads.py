@@ -142,8 +142,13 @@ def test_the_statement_names_files_and_ledger(run) -> None:
     attestation.write(run, signer, draft=False)
     envelope = json.loads(run.statement.read_text(encoding="utf-8"))
     payload = base64.b64decode(envelope["payload"])
-    signer.key.public_key().verify(base64.b64decode(envelope["signatures"][0]["sig"]), attestation.pae(payload))
+    signer.key.public_key().verify(
+        base64.b64decode(envelope["signatures"][0]["sig"]), attestation.pae(payload)
+    )
     told = attestation.payload_of(run.statement)
-    assert {one["name"] for one in told["subject"]} == {"settings.json", "adapters/v000001/adapter_model.safetensors"}
+    assert {one["name"] for one in told["subject"]} == {
+        "settings.json",
+        "adapters/v000001/adapter_model.safetensors",
+    }
     assert told["predicate"]["ledger"]["size"] == 3
     assert attestation.pae(b"hi") == b"DSSEv1 28 application/vnd.in-toto+json 2 hi"

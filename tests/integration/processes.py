@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ SMALL: dict[str, Any] = {
     "port_first": 29720,
     "port_last": 29799,
 }
+_KEYS = tempfile.TemporaryDirectory(prefix="grpo-keys-")
 # How long a whole small run may take when other work shares the machine.
 PATIENCE_S = 280.0
 
@@ -66,8 +68,12 @@ def environment(home: Path | None = None) -> dict[str, str]:
     # The sources are what is tested, wherever the command is run from.
     env = {**os.environ, "PYTHONPATH": str(ROOT), "MPLCONFIGDIR": matplotlib.get_configdir()}
     env.pop("GRPO_JOIN_SECRET", None)
+    # Keys of tests are not the keys of whoever runs them; a user with a home of their own keeps them there.
+    env.pop("GRPO_KEYS_DIR", None)
     if home is not None:
         env |= {"HOME": str(home), "USER": home.name, "LOGNAME": home.name}
+    else:
+        env["GRPO_KEYS_DIR"] = _KEYS.name
     return env
 
 

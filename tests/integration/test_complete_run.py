@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -14,6 +15,7 @@ import torch
 from peft import PeftModel
 from processes import ROOT, SMALL, CompleteRun, command, events, wrapper_arguments
 
+from grpo_lib import pdf
 from grpo_lib.ledger import check_chain
 from grpo_lib.measures import overlap
 from grpo_lib.policy import encode_prompt, load_base
@@ -23,8 +25,11 @@ from grpo_lib.tasks import load_task
 # Fixtures bring whole runs to their end; on a busy machine that takes minutes.
 pytestmark = [pytest.mark.trains, pytest.mark.timeout(1500)]
 
+# Nobody has stated who answers for the run, so its reports are drafts and their names say so.
 REPORTS = {
-    f"{name}.{language}.html" for name in ("training-audit", "data-residency") for language in ("ar", "en")
+    f"{name}.DRAFT.{language}.html"
+    for name in ("training-audit", "data-residency")
+    for language in ("ar", "en")
 }
 # What a completion is made of and nothing else in a run folder is.
 COMPLETION_MARKS = ("<فكر>", "</فكر>", "<جواب>", "</جواب>")
@@ -33,7 +38,7 @@ MAX_OUTPUT_BYTES = 200_000
 
 def test_it_completes_and_says_where_everything_is(complete: CompleteRun) -> None:
     assert complete.outcome.code == 0, complete.outcome.err
-    for path in [*complete.run.reports.iterdir(), *complete.run.notebooks.iterdir()]:
+    for path in [*complete.run.reports.glob("*.html"), *complete.run.notebooks.iterdir()]:
         assert str(path.relative_to(complete.cwd)) in complete.outcome.out
     assert f"run {complete.run.run_id}" in complete.outcome.out
     assert "Traceback" not in complete.outcome.err
@@ -56,7 +61,11 @@ def test_the_manifest_lists_every_file_with_its_digest(complete: CompleteRun) ->
 
 
 def test_four_reports(complete: CompleteRun) -> None:
-    assert {path.name for path in complete.run.reports.iterdir()} == REPORTS
+    assert {path.name for path in complete.run.reports.glob("*.html")} == REPORTS
+    if pdf.available():
+        assert {path.stem for path in complete.run.reports.glob("*.pdf")} == {
+            Path(name).stem for name in REPORTS
+        }
 
 
 def test_nothing_is_left_beside_the_run(complete: CompleteRun) -> None:
@@ -121,7 +130,13 @@ def evidence_texts(complete: CompleteRun) -> Iterator[tuple[str, str]]:
         run.decision,
         run.settings,
     ]
-    paths += [run.manifest, *run.reports.iterdir(), *run.logs.iterdir(), run.root / "transport.json"]
+    paths += [run.manifest, run.screen, run.network, run.statement, run.packages, *run.tree_heads.iterdir()]
+    paths += [
+        *run.reports.glob("*.html"),
+        run.reports / "model-card.md",
+        *run.logs.iterdir(),
+        run.root / "transport.json",
+    ]
     for path in paths:
         yield path.name, html.unescape(path.read_text(encoding="utf-8"))
     yield "standard output", complete.outcome.out
@@ -205,7 +220,10 @@ def test_the_ledger_tells_the_whole_run(complete: CompleteRun) -> None:
     (declared,) = events(complete.run, "data_declared")
     assert declared["data"]["data_manifest_sha256"] == file_sha256(complete.run.data_manifest)
     (built,) = events(complete.run, "report_built")
-    assert built["data"]["files"] == {p.name: file_sha256(p) for p in complete.run.reports.iterdir()}
+    there = [path for path in complete.run.reports.rglob("*") if path.is_file()]
+    assert built["data"]["files"] == {
+        p.relative_to(complete.run.reports).as_posix(): file_sha256(p) for p in there
+    }
     pids = {e["data"]["pid"] for e in events(complete.run, "process_started")}
     assert pids == {e["data"]["pid"] for e in events(complete.run, "process_ended")} and len(pids) == 3
 
@@ -339,7 +357,10 @@ def test_resuming_a_complete_run_is_a_no_op(complete: CompleteRun) -> None:
     assert outcome.code == 0, outcome.err
     assert {path: file_sha256(path) for path in before} == before
     assert complete.run.ledger.read_bytes().startswith(ledger), "what was recorded stands"
-    assert {event["event"] for event in events(complete.run)[recorded:]} <= {"report_built"}
+    assert {event["event"] for event in events(complete.run)[recorded:]} <= {
+        "report_built",
+        "statement_signed",
+    }
     assert check_chain(complete.run.ledger).intact
     manifest = json.loads(complete.run.manifest.read_text(encoding="utf-8"))
     assert (manifest["status"], manifest["exit_code"]) == ("complete", 0)

@@ -124,7 +124,7 @@ def test_a_killed_worker_is_in_the_ledger_and_in_the_reports(disturbed: Disturbe
     assert len(starts) >= 2, "it is started again"
     assert check_chain(disturbed.run.ledger).intact
     for language in ("ar", "en"):
-        text = visible(disturbed.run.reports / f"training-audit.{language}.html")
+        text = visible(disturbed.run.reports / f"training-audit.DRAFT.{language}.html")
         assert "SIGKILL" in text and "worker-1" in text
 
 
@@ -146,7 +146,7 @@ def test_a_stranger_is_refused_and_told_why(disturbed: Disturbed, name: str, rea
     assert stranger.code == 2, stranger.err
     assert "refused" in stranger.err and "رفض" in stranger.err
     assert "Traceback" not in stranger.err
-    assert name in visible(disturbed.run.reports / "training-audit.en.html")
+    assert name in visible(disturbed.run.reports / "training-audit.DRAFT.en.html")
 
 
 @pytest.mark.parametrize("name", ["wrong-secret", "other-base"])
@@ -309,7 +309,7 @@ def test_the_last_launch_completes_and_its_report_tells_the_story(resumed: Resum
     assert (seen.manifest["status"], seen.manifest["exit_code"]) == ("complete", 0)
     assert check_chain(resumed.run.ledger).intact
     assert len(launches(resumed.run)) == 5
-    text = visible(resumed.run.reports / "training-audit.en.html")
+    text = visible(resumed.run.reports / "training-audit.DRAFT.en.html")
     assert "SIGKILL" in text
     assert f"{resumed.tampered}" in text
 
