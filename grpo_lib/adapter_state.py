@@ -14,11 +14,11 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from grpo_lib import keys
 from grpo_lib.errors import WrongInput, isolate
@@ -26,13 +26,11 @@ from grpo_lib.incidents import data_of
 from grpo_lib.ledger import Ledger, check_chain, read_events
 from grpo_lib.runfolder import RunFolder, canonical, file_sha256, write_json
 from grpo_lib.settings import DATA_CLASSES, RunSettings, read
-from grpo_lib.untrusted import Day, Digest, Sound, Text, checked, parse_json
+from grpo_lib.untrusted import Base64, Day, Digest, Sound, Text, checked, parse_json
 
 SCHEMA = "grpo-lib/custody/1"
 LOWERINGS = "lowerings"
 _Class = Literal[DATA_CLASSES]
-# Not `Text`: that shortens what looks like a local path, and base64 has slashes.
-_Signature = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9+/]{86}==$")]
 
 
 class Lowering(BaseModel):
@@ -50,7 +48,7 @@ class Lowering(BaseModel):
     reason: Text
     date: Day
     key_sha256: Digest
-    signature: _Signature
+    signature: Base64
 
 
 def newest(run: RunFolder) -> dict[str, str] | None:
