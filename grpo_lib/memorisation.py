@@ -222,26 +222,35 @@ def times_trained(run: RunFolder, count: int, every: int = EVERY) -> list[int]:
     return [seen[number] for number in range(count)]
 
 
-def measure_run(run: RunFolder, scores: dict[str, Score]) -> dict[str, Any]:
-    """Measure a run's canaries, write memorisation.json and record its digest.
+def trained_canaries(run: RunFolder) -> tuple[list[Canary], list[int]]:
+    """The run's canaries that were trained on, and how often each was.
 
     Raises:
-        WrongInput: no canary was planted, or none was trained on: there is nothing to measure.
+        WrongInput: none was planted, or none was reached: there is nothing to measure.
     """
     settings, manifest = read(run.settings), json.loads(run.data_manifest.read_text(encoding="utf-8"))
     count = manifest.get("canaries", 0)
     times = times_trained(run, count, manifest["canary_every"]) if count else []
-    trained_on = [place for place, seen in enumerate(times) if seen]
-    if not trained_on:
+    if not any(times):
         raise WrongInput(
             ar=f"لم تُزرع أسرار اختبار في تدريب {isolate(run.run_id)}، فلا شيء يقاس. درّب بالمعامل {isolate('canaries')}.",
             en=f"No canary was trained on in {run.run_id}, so there is nothing to measure. Train with `canaries`.",
         )
     planted = canaries(count, settings.seed)
-    result = measure([planted[place] for place in trained_on], scores, settings.seed)
+    return [c for c, seen in zip(planted, times, strict=True) if seen], [seen for seen in times if seen]
+
+
+def measure_run(run: RunFolder, scores: dict[str, Score]) -> dict[str, Any]:
+    """Measure a run's canaries, write memorisation.json and record its digest.
+
+    Raises:
+        WrongInput: as for `trained_canaries`.
+    """
+    planted, times = trained_canaries(run)
+    result = measure(planted, scores, read(run.settings).seed)
     newest = run.adapter(run.adapter_versions()[-1]) / "adapter_model.safetensors"
     result |= {
-        "times_trained": {"fewest": min(times[p] for p in trained_on), "most": max(times)},
+        "times_trained": {"fewest": min(times), "most": max(times)},
         "adapter_sha256": file_sha256(newest),
     }
     path = run.root / "memorisation.json"
@@ -287,6 +296,7 @@ def main() -> None:
             ar=f"لا مُهايئ في {isolate(run.run_id)}: لم يكتمل تدريبه، أو أُتلف.",
             en=f"Run {run.run_id} holds no adapter: it was not trained to its end, or was purged.",
         )
+    trained_canaries(run)  # before a model is loaded for nothing
     from grpo_lib.policy import MergedPolicy, load_base, read_adapter
 
     settings = read(run.settings)
