@@ -58,6 +58,9 @@ RECORDED = {
     "evaluated": ("evaluation.json", "evaluation_sha256"),
     "network_observed": ("network.json", "network_sha256"),
     "stated": ("statements.json", "statements_sha256"),
+    "class_lowered": ("custody.json", "custody_sha256"),
+    "release_decided": ("custody.json", "custody_sha256"),
+    "purged": ("custody.json", "custody_sha256"),
     "statement_signed": (STATEMENT, "statement_sha256"),
 }
 TITLES = {
@@ -438,7 +441,8 @@ class Check:
             data = event.get("data") or {}
             if event["event"] in RECORDED:
                 name, field = RECORDED[event["event"]]
-                latest[name] = {str(data.get(field))}
+                if data.get(field):
+                    latest[name] = {str(data[field])}
             elif event["event"] == "gate_decided":
                 latest["decision.json"] = {str(data.get("decision_sha256"))}
             elif event["event"] in ("adapter_published", "training_finished"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grpo_lib import keys, preflight, vault
+from grpo_lib import adapter_state, keys, preflight, vault
 from grpo_lib.errors import EXIT_COMPLETE, STATUS, GrpoError, Interrupted, WrongInput, isolate
 from grpo_lib.jobs.local import LocalJob
 from grpo_lib.ledger import Ledger
@@ -48,21 +48,24 @@ def train(settings: RunSettings, tick: Callable[[], None] = lambda: None) -> Run
         _same_run(run, settings)
         if run.evaluation.is_file():
             return run  # complete already: resuming it is a no-op, and its record stays as it is
-        signer, key = keys.load_or_create(settings.signing_key), vault.key_for_launch(run)
-        write_json(run.settings, settings.model_dump())
+        signer = keys.load_or_create(settings.signing_key)
+        vault.check_resumable(run)
+        # Where the folder lies is nobody's evidence, and its path may name users and machines.
+        write_json(run.settings, settings.model_dump(exclude={"runs_dir"}))
         ledger = Ledger(run.ledger, run.run_id, "launcher")
         notary = Notary(run, signer)
         outcome: GrpoError | None = None
         try:
             open_run(run, settings, ledger)
             with observed(run, ledger):
-                job = LocalJob(run, settings, ledger, listener, key)
+                job = LocalJob(run, settings, ledger, listener, vault.key_for_launch(run))
                 try:
                     clearance(run)
                     job.launch()
                     job.watch(tick)
                 finally:
                     job.close()
+            adapter_state.write(run)
         except GrpoError as error:
             outcome = error
             raise

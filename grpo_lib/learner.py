@@ -65,7 +65,7 @@ class Learner:
         self.stop = stop
         self.ledger = Ledger(run.ledger, run.run_id, "learner")
         self.timeline = Timeline(run)
-        self.task = load_task(settings.task, settings.seed)
+        self.task = load_task(settings.task, settings.seed, settings.canaries)
         self.lora = lora_config(settings)
         # Versions count on over a resume: an adapter name never means two different adapters.
         published = [
@@ -233,7 +233,7 @@ def evaluate(run: RunFolder, settings: RunSettings, stop: StopRequest) -> None:
     ledger, timeline = Ledger(run.ledger, run.run_id, "learner"), Timeline(run)
     model, _ = load_base(settings.model)
     policy = MergedPolicy(model, settings.lora_alpha / settings.lora_rank)
-    task = load_task(settings.task, settings.seed)
+    task = load_task(settings.task, settings.seed, settings.canaries)
     evaluator = Evaluator(settings, task, load_tokenizer(settings.model), interrupt)
     begun = time.time()
     base = evaluator.full(policy)
@@ -288,6 +288,7 @@ _FOR_WORKERS = {
     "run_id",
     "task",
     "seed",
+    "canaries",
     "num_generations",
     "max_new_tokens",
     "temperature",

@@ -56,7 +56,7 @@ def open_run(run: RunFolder, settings: RunSettings, ledger: Ledger) -> None:
         machine=_machine(),
         resumed_from=resume.step if resume else None,
     )
-    task = load_task(settings.task, settings.seed)
+    task = load_task(settings.task, settings.seed, settings.canaries)
     manifest = task.describe()
     write_json(run.data_manifest, manifest)
     ledger.append("data_declared", data_manifest_sha256=file_sha256(run.data_manifest))

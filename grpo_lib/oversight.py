@@ -131,8 +131,8 @@ def custody(record: dict[str, Any], data_class: str | None) -> dict[str, Any]:
     record = clean(record)
     return {
         "class": record.get("class", data_class),
-        "inherited": record.get("class", data_class) == data_class,
-        "lowered": record.get("lowered") or [],
+        "inherited": record.get("class", data_class) == record.get("inherited_class", data_class),
+        "lowered": [one for one in _objects(record.get("lowered")) if one.get("counts")],
         "state": record.get("state"),
     }
 

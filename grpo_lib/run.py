@@ -304,6 +304,7 @@ def main() -> int:
     try:
         settings = resolve(_given(args))
         print(f"التشغيل {isolate(settings.run_id)}\nrun {settings.run_id}", flush=True)
+        keys.load_or_create(settings.signing_key)  # here, where its fingerprint reaches the terminal
         # The kernels inherit both: no questions to anybody, and each attempt noted from their first import of grpo_lib on.
         os.environ |= offline.environment(settings.model, settings.bind)
         os.environ[attempts.OBSERVE_VARIABLE] = str(observe.folder_of(RunFolder(settings.run_dir)))

@@ -96,6 +96,14 @@ class RunSettings(BaseModel):
     task: str = _field("arithmetic", "اسم المهمة", "name of the task")
     seed: int = _field(0, "البذرة العشوائية", "random seed", ge=0, le=2**31 - 1)
 
+    canaries: int = _field(
+        0,
+        "عدد الأسرار المزروعة لقياس الحفظ؛ 0 يعني لا شيء",
+        "planted secrets that measure memorisation; 0 means none",
+        ge=0,
+        le=2500,
+    )
+
     steps: int = _field(60, "عدد خطوات المحسِّن", "optimizer steps", ge=1, le=1_000_000)
     prompts_per_step: int = _field(16, "عدد المجموعات في كل خطوة", "groups per optimizer step", ge=1, le=4096)
     num_generations: int = _field(

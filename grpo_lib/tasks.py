@@ -181,12 +181,17 @@ def _example(question: Question, index: int) -> Example:
 TASKS: dict[str, Callable[[int], Task]] = {ArithmeticTask.name: ArithmeticTask}
 
 
-def load_task(name: str, seed: int) -> Task:
-    """The task called `name`, with its training stream chosen by `seed`."""
+def load_task(name: str, seed: int, canaries: int = 0) -> Task:
+    """The task called `name`, its training stream chosen by `seed`, with so many planted secrets among it."""
     if name not in TASKS:
         known = ", ".join(sorted(TASKS))
         raise WrongInput(
             ar=f"لا توجد مهمة باسم {isolate(name)}. المهام المعروفة: {isolate(known)}.",
             en=f"There is no task named {name}. Known tasks: {known}.",
         )
-    return TASKS[name](seed)
+    task = TASKS[name](seed)
+    if not canaries:
+        return task
+    from grpo_lib.memorisation import PlantedTask  # it imports settings, which imports this module
+
+    return PlantedTask(task, canaries, seed)

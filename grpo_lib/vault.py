@@ -158,18 +158,27 @@ def destroy_key(run_id: str) -> bool:
     return found
 
 
-def key_for_launch(run: RunFolder) -> RunKey:
-    """The run's key, made on its first launch.
+def check_resumable(run: RunFolder) -> None:
+    """Refuse a run that was purged: that is final.
 
     Raises:
-        WrongInput: records are sealed already but their key is gone, so that a new key would leave them unreadable for
-            good; or the run was purged, which is final.
+        WrongInput: its data and its key are gone.
     """
     if any(event.get("event") in ("purge_started", "purged") for event in read_events(run.ledger)):
         raise WrongInput(
             ar=f"أُتلفت بيانات التشغيل {isolate(run.run_id)} ومفتاحه، فلا يُستأنف. اختر {isolate('run_id')} جديدًا.",
             en=f"The data and the key of run {run.run_id} were purged; it cannot be resumed. Choose a new run_id.",
         )
+
+
+def key_for_launch(run: RunFolder) -> RunKey:
+    """The run's key, made on its first launch.
+
+    Raises:
+        WrongInput: records are sealed already but their key is gone, so that a new key would leave them unreadable for
+            good; or the run was purged.
+    """
+    check_resumable(run)
     sealed_already = any(run.rollouts.glob("*.sealed"))
     return load_key(run.run_id) if sealed_already or key_path(run.run_id).exists() else create_key(run.run_id)
 

@@ -64,7 +64,7 @@ class RolloutWorker:
         print(f"{self.worker_id}: joined run {settings['run_id']}", flush=True)
         if self.policy is None:
             self.policy = MergedPolicy(self.model, settings["lora_alpha"] / settings["lora_rank"])
-        task = load_task(settings["task"], settings["seed"])
+        task = load_task(settings["task"], settings["seed"], settings["canaries"])
         try:
             while True:
                 raw = endpoint.next_lease(timeout=_POLL_S)

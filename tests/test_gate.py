@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shlex
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -428,6 +429,21 @@ def test_what_hosting_at_home_rests_on_must_be_there_and_be_sure(governance, fie
     assert ask(**given)["verdict"] == "deny"
 
 
+def test_an_unverified_effect_denies_even_where_evidence_is_complete(governance):
+    def unverified(values):
+        (rule, *_) = values["government_hosting"]["rules"]
+        values["government_hosting"]["rules"] = [rule]
+        rule["conditions"] = [
+            {"id": "ye-permit", "evidence": "authorisation", "issuer": None, "paraphrase": rule["paraphrase"]}
+        ]
+        rule["in_country"] = effect
+
+    for effect, verdict in (("needs_evidence", "allow_with_conditions"), (None, "deny")):
+        governance.own_pack(change=unverified)
+        governance.complete("ye", "YE")
+        assert ask(**SAUDI | {"jurisdictions": "ye", "country": "YE"})["verdict"] == verdict
+
+
 def steps(field: str) -> list:
     return [int(part) if part.isdigit() else part for part in field.split(".")]
 
@@ -668,13 +684,14 @@ def grid(pack):
 
 @pytest.mark.parametrize("pack_id", PACKS)
 def test_emptying_any_field_of_a_pack_makes_no_verdict_looser(governance, monkeypatch, pack_id):
-    """With all papers there, so that nothing but the pack can deny. Packs that the schema refuses deny by that alone."""
+    """With all papers, so that nothing but the pack can deny; and without evidence, so that a rule that no longer asks for
+    any shows. Packs that the schema refuses deny by that alone.
+    """
     pack = packs.load(pack_id)
     governance.complete(pack_id, pack.country, "FR")
-    held = {"overlays": overlays.read(governance.root, TODAY), "papers": papers.read(governance.root)}
-    assert not held["papers"].faults and not held["overlays"].faults
-    monkeypatch.setattr(overlays, "read", lambda *_: held["overlays"])
-    monkeypatch.setattr(papers, "read", lambda *_: held["papers"])
+    signed, complete = overlays.read(governance.root, TODAY), papers.read(governance.root)
+    assert not complete.faults and not signed.faults
+    monkeypatch.setattr(overlays, "read", lambda *_: signed)
     schema = packs._validator().schema
     validator = packs._validator().evolve(schema=schema | {"required": []})  # for one part at a time
     # Thousands of decisions: what does not bear on the verdict is left out.
@@ -685,14 +702,18 @@ def test_emptying_any_field_of_a_pack_makes_no_verdict_looser(governance, monkey
     def verdicts(values):
         changed = packs.Pack(pack.raw, values, pack.digest)
         monkeypatch.setattr(packs, "load", lambda *_: changed)
-        return [ask(**case, jurisdictions=pack_id)["verdict"] for case in grid(pack)]
+        said = []
+        for held in (complete, replace(complete, evidence=())):
+            monkeypatch.setattr(papers, "read", lambda *_, held=held: held)
+            said += [ask(**case, jurisdictions=pack_id)["verdict"] for case in grid(pack)]
+        return said
 
     whole, tried = verdicts(pack.values), 0
     for path, value, changed in emptied(pack.to_dict()):
         if path[0] not in changed or not validator.is_valid({path[0]: changed[path[0]]}):
             continue
         tried += 1
-        for case, before, after in zip(grid(pack), whole, verdicts(changed), strict=True):
+        for case, before, after in zip([*grid(pack)] * 2, whole, verdicts(changed), strict=True):
             assert LOOSENESS[after] <= LOOSENESS[before], (path, value, case, before, after)
     assert tried > 20
 

@@ -190,6 +190,17 @@ def test_names_that_stand_twice_are_refused(governance):
     assert "places/room-sa.yaml" in fault()
 
 
+def test_aliases_are_refused_since_a_few_lines_could_expand_without_end(governance):
+    form = governance.root / "places/room-sa.yaml"
+    text = form.read_text(encoding="utf-8")
+    assert not fault()
+    reordered = text.replace("operator: ", "operator: &one ").replace(
+        "role: head of operations", "role: *one"
+    )
+    form.write_text(reordered, encoding="utf-8")  # one value for two fields, which plain YAML would take
+    assert "places/room-sa.yaml cannot be read" in fault()
+
+
 def test_folders_pipes_and_dead_links_are_named_and_do_not_hang(governance):
     (governance.root / "evidence/folder.yaml").mkdir()
     os.mkfifo(governance.root / "evidence/pipe.yaml")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from grpo_lib import offline
+from grpo_lib import keys, offline
 from grpo_lib.errors import EXIT_COMPLETE, EXIT_INTERRUPTED, FOR_EXIT_CODE, Interrupted
 from grpo_lib.ledger import Ledger
 from grpo_lib.process import NO_LONGER_NEEDED, SECRET_VARIABLE, join_secret
@@ -143,8 +143,10 @@ class LocalJob:
             command += ["--worker-id", worker_id, "--model", settings.model, "--bind", settings.bind]
             command += ["--threads", str(threads)]
             command += ["--heartbeat-s", str(settings.heartbeat_s), "--deadline-s", str(settings.deadline_s)]
+        # The passphrase opens keys that no learner or worker needs.
+        kept_back = (keys.PASSPHRASE_VARIABLE, KEY_VARIABLE)
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in kept_back},
             SECRET_VARIABLE: self._secret,
             "OMP_NUM_THREADS": str(threads),
             "TOKENIZERS_PARALLELISM": "false",
