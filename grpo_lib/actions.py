@@ -33,7 +33,8 @@ def collect(evidence: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _action(key: str, owner: str, due: str | None = None, **more: Any) -> dict[str, Any]:
-    row = {"key": f"act_{key}", "owner": owner, "due": due, "when": None, "pack": None, "article": None}
+    # An article of "" is none asked for; None is one that nobody has verified.
+    row = {"key": f"act_{key}", "owner": owner, "due": due, "when": None, "pack": None, "article": ""}
     return row | {"document": None, "values": {}} | more
 
 

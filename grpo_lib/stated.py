@@ -5,7 +5,6 @@ A statement that is missing or unknown denies, and no override sets that aside: 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ UNANSWERABLE = {
     "synthetic-with-personal-data",
 }
 _NEXT = {"ar": "؛ ", "en": "; "}
-_PACK_ID = re.compile(r"[a-z]{2}(-[a-z]+)?")
 _SCHEMA = "compliance/schemas/rule-pack.schema.json"
 
 
@@ -72,9 +70,8 @@ def load_packs(named: list[str], extra: Path, case: Case, said: Found) -> list[p
     """The packs that are named; one that is unknown or damaged denies."""
     loaded = []
     for one in dict.fromkeys(named):
-        known = _PACK_ID.fullmatch(one) and one in packs.known(extra)
         shown, file = public(one, 40), f"{case.folder}/rules/{public(one, 40)}.yaml"
-        if not known:
+        if one not in packs.known(extra):
             write = say("write_pack", file=file, schema=_SCHEMA, field="jurisdictions")
             said.findings.append(suite("pack-missing", say("pack_missing", pack=shown), Remedy(write)))
             continue

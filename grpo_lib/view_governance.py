@@ -34,7 +34,7 @@ class GovernanceView(View):
             return own(iso)
         shown = ltr(str(iso).replace("T", " ").replace("+00:00", " UTC"))
         hijri = calendars.hijri(gregorian, self.language)
-        return shown + Markup(" ({} {})").format(own(hijri), self.t("hijri")) if hijri else shown
+        return shown + Markup(" ({})").format(self.t("hijri", day=own(hijri))) if hijri else shown
 
     def pack_name(self, pack_id: str | None) -> Markup:
         pack = self._pack(pack_id)
@@ -55,12 +55,13 @@ class GovernanceView(View):
         return self.day(action["due"]) if action["due"] else self.t(f"when_{action['when']}")
 
     def action_law(self, action: dict[str, Any]) -> Markup:
-        """Pack and article; empty for an action that no law asks for."""
-        return (
-            Markup("{}: {}").format(ltr(action["pack"]), self.article(action["article"]))
-            if action["pack"]
-            else Markup("")
-        )
+        """Pack and article; the pack alone where no article is asked for."""
+        pack, article = action["pack"], action["article"]
+        if article:
+            return ltr(f"{pack}: {article}")
+        if not pack:
+            return Markup("")
+        return ltr(pack) if article == "" else ltr(pack) + Markup(": ") + self.absent("article_unverified")
 
     def action_document(self, action: dict[str, Any]) -> Markup:
         return self.t(f"document_{action['document']}") if action["document"] else Markup("")

@@ -9,6 +9,7 @@ import re
 import shlex
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -275,14 +276,10 @@ def test_a_declared_country_that_contradicts_the_place_is_denied(governance, dat
 
 def test_what_is_not_public_goes_nowhere_whose_country_is_unknown(governance):
     governance.complete("eg", "EG", "AE")
-    for change in (
-        {"backend": "hf_jobs", "country": ""},
-        {"bind": "10.0.0.7"},
-        {"country": ""},
-        {"backend": "moon"},
-    ):
-        assert ask(**EGYPT | change)["verdict"] == "deny", change
-    assert "place-unknown" in rules(ask(backend="moon"))
+    for change in ({"backend": "hf_jobs", "country": ""}, {"bind": "10.0.0.7"}, {"country": ""}):
+        assert "place-country-unknown" in rules(ask(**EGYPT | change)), change
+    for given in (EGYPT, {"data_class": "synthetic"}):
+        assert "place-unknown" in rules(ask(**given | {"backend": "moon"}))
 
 
 @pytest.mark.parametrize(
@@ -430,8 +427,8 @@ def test_what_hosting_at_home_rests_on_must_be_there_and_be_sure(governance, fie
 
 
 def test_an_unverified_effect_denies_even_where_evidence_is_complete(governance):
-    def unverified(values):
-        (rule, *_) = values["government_hosting"]["rules"]
+    def unverified(values, effect):
+        rule = values["government_hosting"]["rules"][0]
         values["government_hosting"]["rules"] = [rule]
         rule["conditions"] = [
             {"id": "ye-permit", "evidence": "authorisation", "issuer": None, "paraphrase": rule["paraphrase"]}
@@ -439,7 +436,7 @@ def test_an_unverified_effect_denies_even_where_evidence_is_complete(governance)
         rule["in_country"] = effect
 
     for effect, verdict in (("needs_evidence", "allow_with_conditions"), (None, "deny")):
-        governance.own_pack(change=unverified)
+        governance.own_pack(change=partial(unverified, effect=effect))
         governance.complete("ye", "YE")
         assert ask(**SAUDI | {"jurisdictions": "ye", "country": "YE"})["verdict"] == verdict
 
@@ -637,6 +634,17 @@ def test_statements_contradictions_and_damage_cannot_be_set_aside():
             "governance-file",
             "pii-unanswered",
         }
+
+
+def test_a_pack_cannot_lend_its_rules_the_name_of_one_that_stands(governance):
+    governance.own_pack(
+        change=lambda values: put(values, steps("government_hosting.rules.0.id"), "pii-unanswered")
+    )
+    governance.complete("ye", "YE")
+    governance.override(["pii-unanswered"])
+    given = SAUDI | {"personal_data": "none", "jurisdictions": "ye", "country": "YE"}
+    assert ask(**given)["verdict"] == "allow_with_conditions"
+    assert rules(ask(**given, screen=screen())) == {"pii-unanswered", "override-refused"}
 
 
 # ------------------------------------------------------------------------------------------- emptied packs
