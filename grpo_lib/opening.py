@@ -17,9 +17,10 @@ from typing import Any
 import psutil
 
 from grpo_lib import __version__, checkpoints, gate, packages, packs, pii
-from grpo_lib.errors import Refused, isolate
+from grpo_lib.errors import Refused
 from grpo_lib.ledger import Ledger, read_events
 from grpo_lib.runfolder import RunFolder, canonical, file_sha256, sha256, write_atomic, write_json
+from grpo_lib.sentences import isolated
 from grpo_lib.settings import RunSettings
 from grpo_lib.tasks import Task, load_task
 
@@ -103,18 +104,15 @@ def _refusal(decision: dict[str, Any]) -> tuple[str, str]:
         ("ar", "رفضت بوابة الإقامة هذا التشغيل:", "ما الذي يغيّر القرار:"),
         ("en", "The residency gate refused this run:", "What would turn the decision:"),
     ):
+        said = isolated if language == "ar" else str
         denied = [one for one in decision["reasons"] if one["effect"] == "deny"]
-        lines = [head, *(f"  • {_code(one['rule'], language)}: {one[language]}" for one in denied)]
+        lines = [head, *(f"  • {said(one['rule'])}: {said(one[language])}" for one in denied)]
         if decision["remedies"]:
-            lines += [turn, *(f"  • {one[language]}" for one in decision["remedies"])]
+            lines += [turn, *(f"  • {said(one[language])}" for one in decision["remedies"])]
         if decision["nearest_allowed"]:
-            lines.append(f"  → {decision['nearest_allowed'][language]}")
+            lines.append(f"  → {said(decision['nearest_allowed'][language])}")
         texts.append("\n".join(lines))
     return texts[0], texts[1]
-
-
-def _code(rule: str, language: str) -> str:
-    return isolate(rule) if language == "ar" else rule
 
 
 def clearance(run: RunFolder) -> None:

@@ -95,6 +95,9 @@ def load_file(path: Path) -> Pack:
         raw = path.read_bytes()
         if len(raw) > _LARGEST_BYTES:
             raise ValueError("larger than 1 MiB")
+        # A few aliases of aliases unfold to more than any memory holds.
+        if any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(raw, Loader=yaml.SafeLoader)):
+            raise ValueError("aliases are not accepted")
         node = yaml.compose(raw, Loader=yaml.SafeLoader)
         values = _Loader(raw).get_single_data()
     except yaml.MarkedYAMLError as error:

@@ -100,7 +100,7 @@ def screen(
 def unanswered(result: dict[str, Any], given: list[dict[str, Any]]) -> list[str]:
     """Kinds that were found and for which no named person has said that they are not personal, or gone."""
     settled = {
-        one["kind"]
+        one.get("kind")
         for one in given
         if one.get("answer") in ("not_personal", "removed")
         and str(one.get("by", "")).strip()

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from compliance import path as data_path
-from grpo_lib.errors import isolate
-from grpo_lib.wording import _LTR
+from grpo_lib.wording import isolated
+
+__all__ = ["LANGUAGES", "Texts", "isolated", "joined", "say", "table"]
 
 LANGUAGES = ("ar", "en")
 Texts = dict[str, str]
@@ -39,8 +40,3 @@ def joined(texts: list[Texts], between: Texts | None = None) -> Texts:
     """Several sentences or names as one text, in both languages."""
     between = between or {"ar": "، ", "en": ", "}
     return {language: between[language].join(text[language] for text in texts) for language in LANGUAGES}
-
-
-def isolated(text: str) -> str:
-    """Arabic text for a terminal, its Latin words, numbers and dates kept in their own order (UAX #9)."""
-    return _LTR.sub(lambda match: isolate(match[0]), text)

@@ -91,8 +91,8 @@ def test_the_gate_refuses_before_anything_starts(tmp_path: Path) -> None:
     (decided,) = events(run, "gate_decided")
     assert decided["data"] == {"verdict": "deny", "decision_sha256": digest}
     assert names[-1] == "run_ended"
-    ended = events(run)[-1]["data"]
-    assert (ended["status"], ended["exit_code"]) == ("refused", 3)
+    said = events(run)[-1]["data"]
+    assert (said["status"], said["exit_code"]) == ("refused", 3)
     assert check_chain(run.ledger).intact
     manifest = json.loads(run.manifest.read_text(encoding="utf-8"))
     assert (manifest["status"], manifest["exit_code"]) == ("refused", 3)
@@ -113,7 +113,7 @@ def test_a_model_of_no_numbers_stops_the_run(tmp_path: Path) -> None:
     assert outcome.code == 4, outcome.err + logs
     assert_one_message(outcome)
     assert events(run)[-1]["event"] == "run_ended"
-    ended = events(run)[-1]["data"]
-    assert (ended["status"], ended["exit_code"]) == ("stopped", 4)
+    said = events(run)[-1]["data"]
+    assert (said["status"], said["exit_code"]) == ("stopped", 4)
     manifest = json.loads(run.manifest.read_text(encoding="utf-8"))
     assert (manifest["status"], manifest["exit_code"]) == ("stopped", 4)
