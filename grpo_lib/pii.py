@@ -8,15 +8,15 @@ is weak and has no target.
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
-import importlib.metadata
 import json
 import random
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from tqdm import tqdm
 from grpo_lib.errors import GrpoError, WrongInput, isolate
 from grpo_lib.ledger import utc_now
 from grpo_lib.pii_kinds import KINDS, find
+from grpo_lib.pii_rows import FILES, read_rows
 from grpo_lib.runfolder import file_sha256, write_json
 
 SCHEMA = "grpo-lib/pii-screen/1"
 ANSWERS = ("not_personal", "removed", "personal")
 _LIBRARIES = ("python-stdnum", "idnumbers", "phonenumbers", "schwifty")
-_ENCODINGS = ("utf-8-sig", "windows-1256")
 _NOT_SEEN = ("names_weak", "no_proof", "local_forms")
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def screen(
@@ -46,14 +47,21 @@ def screen(
 
     Args:
         rows: the texts, one per row.
-        total: how many rows there are, where it is known; needed for a sample.
+        total: how many rows there are, where it is known; for the progress bar.
         sample: how many rows to look at, chosen by `seed`; 0 looks at all.
         data_sha256: digest of the data set, which answers name; by default of the rows, each with a line feed.
     """
-    chosen = None
-    if sample and total and sample < total:
-        chosen = set(random.Random(seed).sample(range(total), sample))
-    matches, holding, count, looked = Counter(), Counter(), 0, 0
+    matches, holding, digest = Counter(), Counter(), hashlib.sha256()
+    count = 0
+    # Algorithm R: every row is as likely to be kept, however many there are. `random()` alone is the same in every Python.
+    kept: list[str] = []
+    draw = random.Random(seed).random
+
+    def look(text: str) -> None:
+        kinds = [kind for kind, _, _ in find(text)]
+        matches.update(kinds)
+        holding.update(set(kinds))
+
     shown = tqdm(
         rows,
         total=total,
@@ -62,21 +70,23 @@ def screen(
         disable=not progress or None,
         leave=False,
     )
-    digest = hashlib.sha256()
-    for index, text in enumerate(shown):
+    for text in shown:
+        # Broken text (half of a surrogate pair) has a digest and is screened like any other.
+        digest.update(f"{text}\n".encode("utf-8", "surrogatepass"))
+        if not sample:
+            look(text)
+        elif count < sample:
+            kept.append(text)
+        elif (place := int(draw() * (count + 1))) < sample:
+            kept[place] = text
         count += 1
-        digest.update(f"{text}\n".encode())
-        if chosen is not None and index not in chosen:
-            continue
-        looked += 1
-        kinds = [kind for kind, _, _ in find(str(text))]
-        matches.update(kinds)
-        holding.update(set(kinds))
+    for text in kept:
+        look(text)
     return {
         "schema": SCHEMA,
         "rows": count,
-        "screened": looked,
-        "sample": "whole" if chosen is None else str(sample),
+        "screened": len(kept) if sample else count,
+        "sample": str(sample) if sample and sample < count else "whole",
         "seed": seed,
         "findings": [
             {
@@ -90,7 +100,7 @@ def screen(
             if holding[kind]
         ],
         "kinds_looked_for": list(KINDS),
-        "versions": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "versions": {name: version(name) for name in _LIBRARIES},
         "not_seen": list(_NOT_SEEN),
         "screened_at": utc_now(),
         "data_sha256": data_sha256 or digest.hexdigest(),
@@ -103,23 +113,45 @@ def unanswered(result: dict[str, Any], given: list[dict[str, Any]]) -> list[str]
         one.get("kind")
         for one in given
         if one.get("answer") in ("not_personal", "removed")
-        and str(one.get("by", "")).strip()
-        and str(one.get("reason", "")).strip()
+        and all(str(one.get(name) or "").strip() for name in ("by", "role", "reason"))
     }
     return [one["kind"] for one in result["findings"] if one["kind"] not in settled]
 
 
 def answers_path(governance: Path, data_sha256: str) -> Path:
+    """Where the answers about a data set stand.
+
+    Raises:
+        WrongInput: `data_sha256` is no digest; it becomes a part of a file name.
+    """
+    if not _DIGEST.fullmatch(data_sha256):
+        raise WrongInput(
+            ar=f"البصمة المعطاة ليست {isolate('SHA-256')}: المطلوب {isolate(64)} رقمًا ست عشريًا، كما في {isolate('pii.json')}.",
+            en="The digest given is no SHA-256: 64 hexadecimal digits are needed, as in pii.json.",
+        )
     return governance / "pii-answers" / f"{data_sha256[:16]}.json"
 
 
 def answers(governance: Path, data_sha256: str) -> list[dict[str, Any]]:
-    """What named people have answered about this data set; a damaged file answers nothing."""
+    """What named people have answered about this data set; nothing where there is no file.
+
+    Raises:
+        WrongInput: the file is there and cannot be read. To go on as if nobody had answered would hide it, and the next
+            answer would replace it.
+    """
+    path = answers_path(governance, data_sha256)
     try:
-        found = json.loads(answers_path(governance, data_sha256).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return []
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(one, dict) and "kind" in one for one in found):
+        raise WrongInput(
+            ar=f"ملف الأجوبة {isolate(path.name)} تالف. صحّحه أو أخرجه من المجلد.",
+            en=f"The file of answers {path.name} is damaged. Correct it or take it out of the folder.",
+        )
+    return found
 
 
 def answer(
@@ -136,135 +168,73 @@ def answer(
     if said not in ANSWERS:
         faults.append(f"answer={said}")
     if faults:
+        kinds, known = ", ".join(KINDS), ", ".join(ANSWERS)
         raise WrongInput(
-            ar=f"جواب غير مقبول: {isolate(', '.join(faults))}. اذكر اسمًا وصفة وسببًا، والأنواع: {isolate(', '.join(KINDS))}، والأجوبة: {isolate(', '.join(ANSWERS))}.",
-            en=f"The answer is not acceptable: {', '.join(faults)}. Give a name, a role and a reason; kinds: {', '.join(KINDS)}; answers: {', '.join(ANSWERS)}.",
+            ar=f"جواب غير مقبول: {isolate(', '.join(faults))}. اذكر اسمًا وصفة وسببًا، والأنواع: {isolate(kinds)}، "
+            f"والأجوبة: {isolate(known)}.",
+            en=f"The answer is not acceptable: {', '.join(faults)}. Give a name, a role and a reason; kinds: {kinds}; "
+            f"answers: {known}.",
         )
     path = answers_path(governance, data_sha256)
-    others = [one for one in answers(governance, data_sha256) if one.get("kind") != kind]
-    row = {"kind": kind, "answer": said, "by": by, "role": role, "reason": reason, "date": on.isoformat()}
-    write_json(path, [*others, row])
+    others = [one for one in answers(governance, data_sha256) if one["kind"] != kind]
+    person = {"by": by.strip(), "role": role.strip(), "reason": reason.strip()}
+    write_json(path, [*others, {"kind": kind, "answer": said, **person, "date": on.isoformat()}])
     return path
-
-
-def read_rows(path: Path, column: str | None) -> Iterator[str]:
-    """Texts of a file: lines of .txt, one column (or all) of .csv, of .jsonl.
-
-    Raises:
-        WrongInput: no such file or column, a kind of file or an encoding that is not known, a damaged line.
-    """
-    text = _decoded(path)
-    match path.suffix.lower():
-        case ".csv":
-            dialect = csv.excel
-            if text.split("\n", 1)[0].count(";") > text.split("\n", 1)[0].count(","):
-                dialect = type("semicolon", (csv.excel,), {"delimiter": ";"})
-            reader = csv.DictReader(text.splitlines(), dialect=dialect)
-            _check_column(path, column, list(reader.fieldnames or ()))
-            rows: Iterator[dict[str, Any]] = iter(reader)
-        case ".jsonl":
-            rows = _json_rows(path, text)
-        case ".txt":
-            yield from text.splitlines()
-            return
-        case _:
-            raise WrongInput(
-                ar=f"نوع الملف {isolate(path.suffix or path.name)} غير معروف. المقبول: {isolate('.txt .csv .jsonl')}.",
-                en=f"Files of kind {path.suffix or path.name} are not known. Accepted: .txt .csv .jsonl",
-            )
-    for row in rows:
-        if column is not None and column not in row:
-            _check_column(path, column, list(row))
-        yield str(row[column]) if column is not None else "\n".join(str(value) for value in row.values())
-
-
-def _json_rows(path: Path, text: str) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            yield dict(json.loads(line))
-        except (ValueError, TypeError):
-            raise WrongInput(
-                ar=f"{isolate(path.name)}، السطر {isolate(number)}: ليس كائن {isolate('JSON')}. صحّحه.",
-                en=f"{path.name}, line {number}: not a JSON object. Correct it.",
-            ) from None
-
-
-def _check_column(path: Path, column: str | None, names: list[str]) -> None:
-    if column is not None and column not in names:
-        raise WrongInput(
-            ar=f"لا عمود باسم {isolate(column)} في {isolate(path.name)}. الأعمدة: {isolate(', '.join(names))}.",
-            en=f"There is no column {column} in {path.name}. Its columns: {', '.join(names)}.",
-        )
-
-
-def _decoded(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise WrongInput(
-            ar=f"لا يُقرأ الملف {isolate(path.name)} ({isolate(type(error).__name__)}). صحّح المسار.",
-            en=f"The file {path.name} cannot be read ({type(error).__name__}). Correct the path.",
-        ) from None
-    for encoding in _ENCODINGS:
-        try:
-            return raw.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    raise WrongInput(
-        ar=f"ترميز {isolate(path.name)} غير معروف. احفظه بترميز {isolate('UTF-8')}.",
-        en=f"The encoding of {path.name} is not known. Save it as UTF-8.",
-    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "screen":
+            rows = list(read_rows(options.file, options.column))
+            digest = file_sha256(options.file)
+            result = screen(rows, len(rows), options.sample, options.seed, data_sha256=digest)
+            print(json.dumps(result, ensure_ascii=False, indent=1))
+        else:
+            given = (options.kind, options.answer, options.by, options.role, options.reason)
+            today = datetime.now(UTC).date()
+            print(answer(options.governance_dir, options.data_sha256, *given, today))
+    except GrpoError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m grpo_lib.pii",
         description="فحص البيانات الشخصية قبل الإطلاق. Screen for personal data before a launch.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("screen", help="افحص ملفًا / screen a file")
-    one.add_argument("file", type=Path, help=".txt, .csv, .jsonl")
+    one.add_argument("file", type=Path, help=", ".join(FILES))
     one.add_argument("--column", help="العمود / column")
-    one.add_argument("--sample", type=int, default=0, help="عدد الصفوف، 0 للكل / rows, 0 for all")
-    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--sample", type=_count, default=0, help="عدد الصفوف، 0 للكل / rows, 0 for all")
+    one.add_argument("--seed", type=int, default=0, help="البذرة العشوائية / random seed")
     two = commands.add_parser("answer", help="أجب عن نوع وُجد / answer for a kind that was found")
     two.add_argument("data_sha256", help="بصمة البيانات من pii.json / digest of the data, from pii.json")
     for name, text in (
         ("kind", "النوع / kind"),
-        ("answer", f"{' | '.join(ANSWERS)}"),
+        ("answer", " | ".join(ANSWERS)),
         ("by", "الاسم / name"),
         ("role", "الصفة / role"),
         ("reason", "السبب / reason"),
     ):
         two.add_argument(f"--{name}", required=True, help=text)
-    two.add_argument("--governance-dir", type=Path, default=Path("governance"))
-    options = parser.parse_args(arguments)
-    try:
-        if options.command == "screen":
-            rows = list(read_rows(options.file, options.column))
-            result = screen(
-                rows, len(rows), options.sample, options.seed, data_sha256=file_sha256(options.file)
-            )
-            print(json.dumps(result, ensure_ascii=False, indent=1))
-        else:
-            today = datetime.now(UTC).date()
-            print(
-                answer(
-                    options.governance_dir,
-                    options.data_sha256,
-                    options.kind,
-                    options.answer,
-                    options.by,
-                    options.role,
-                    options.reason,
-                    today,
-                )
-            )
-    except GrpoError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return 0
+    two.add_argument(
+        "--governance-dir",
+        type=Path,
+        default=Path("governance"),
+        help="مجلد الحوكمة / the organisation's own folder",
+    )
+    return parser
+
+
+def _count(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError(text)
+    return int(text)
 
 
 if __name__ == "__main__":
