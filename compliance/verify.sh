@@ -34,6 +34,8 @@ for head in "$run"/ledger/tree-heads/*.note; do
   openssl pkeyutl -verify -pubin -inkey "$key" -rawin -in "$work/body" -sigfile "$work/sig" > /dev/null 2>&1 \
     || fail "signature of ${head##*/} does not hold"
   size=$(sed -n 2p "$work/body")
+  name=${head##*/}
+  [ "${name%%.*}" = "$(printf '%09d' "$size" 2> /dev/null)" ] || fail "$name is not in its place"
   [ "$size" -le "$n" ] 2> /dev/null || fail "${head##*/} covers $size lines, $n are there: the end was cut"
   newest=$head
 done
