@@ -93,6 +93,8 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "run_id": fact(settings.get("run_id") or paths.run_id, "settings.json", "run_id"),
         "teaching": settings.get("model") == TEACHING_MODEL,
         "who": {name: _stated(settings, name, stated) for name in ("organisation", "responsible", "purpose")},
+        "controller": _stated(settings, "controller"),
+        "jurisdictions": _stated(settings, "jurisdictions"),
         "data": _data(settings, manifest, paths),
         "where": _where(settings, decision, events, versions, _last(events, "base_loaded"), stated),
         "until": {

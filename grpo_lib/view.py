@@ -54,7 +54,7 @@ class View:
                 return self.hash(one)
             case "time":
                 return self.clock(one)
-            case "class" | "personal" | "verdict" | "observed":
+            case "class" | "personal" | "verdict" | "observed" | "controller":
                 return self.word(show, one)
             case "place":
                 return self.t("place_local") if one == "local" else self.t("place_other", backend=one)
