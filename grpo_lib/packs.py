@@ -96,9 +96,9 @@ def load_file(path: Path) -> Pack:
         if len(raw) > _LARGEST_BYTES:
             raise ValueError("larger than 1 MiB")
         # A few aliases of aliases unfold to more than any memory holds.
-        if any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(raw, Loader=yaml.SafeLoader)):
+        if any(isinstance(one, yaml.AliasEvent) for one in yaml.parse(raw, Loader=_Safe)):
             raise ValueError("aliases are not accepted")
-        node = yaml.compose(raw, Loader=yaml.SafeLoader)
+        node = yaml.compose(raw, Loader=_Safe)
         values = _Loader(raw).get_single_data()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -118,13 +118,17 @@ def load_file(path: Path) -> Pack:
     return Pack(raw, values, sha256(raw))
 
 
-class _Loader(yaml.SafeLoader):
+# The C parser where it was built: a pack is read many times.
+_Safe = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Safe):
     """Dates stay text: a pack is compared and printed as it was written."""
 
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    for first, resolvers in _Safe.yaml_implicit_resolvers.items()
 }
 
 

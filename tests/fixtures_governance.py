@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Governance:
             text = (
                 content
                 if isinstance(content, str)
-                else yaml.safe_dump(content, allow_unicode=True, sort_keys=False)
+                else yaml.safe_dump(json.loads(json.dumps(content)), allow_unicode=True, sort_keys=False)
             )
             path.write_text(text, encoding="utf-8")
         return path

@@ -420,7 +420,7 @@ def test_the_command_refuses_with_exit_code_3_and_says_what_would_turn_it(run, m
     with pytest.raises(Refused) as caught:
         call(monkeypatch, "release", RUN_ID, "--action", "push", "--to", "huggingface")
     assert caught.value.exit_code == 3 and "sa-classified" in english(caught)
-    assert "\u2068sa-classified\u2069" in caught.value.ar, "rule ids keep their order inside Arabic"
+    assert "\u2066sa-classified\u2069" in caught.value.ar, "rule ids keep their order inside Arabic"
     assert "←" in caught.value.ar and "←" in caught.value.en
 
 
