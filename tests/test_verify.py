@@ -251,3 +251,7 @@ def test_a_long_ledger_is_verified_in_seconds(signed, tmp_path) -> None:
     seconds = time.perf_counter() - begun
     print(f"5,000 lines and 500 heads: {seconds:.2f} s")
     assert code == 4 and seconds < 15  # 2.6 s on a machine at rest
+
+
+def test_the_verifier_expects_what_the_statement_names() -> None:
+    assert tuple(verify.EXPECTED) == attestation.EXPECTED_EVENTS
