@@ -310,7 +310,7 @@ def test_a_sovereign_place_needs_its_operators_word_and_a_rule_that_speaks_of_su
     word = {"kind": "sovereign", "document": "declaration.pdf", "sha256": sha256(DOCUMENT)}
     for country in ("SA", "QA"):
         governance.form(country, **word)
-    assert rules(ask(**SAUDI)) == {"sa-ndmo-classification", "sa-ccrf", "sa-ecc-2"}  # they allow own premises
+    assert rules(ask(**SAUDI)) == {"sa-ndmo-classification", "sa-ccrf"}  # they allow own premises
     assert (
         ask(**SAUDI | {"controller": "private", "data_class": "internal"})["verdict"]
         == "allow_with_conditions"
