@@ -27,7 +27,9 @@ MISSING = (
 
 @cache
 def available() -> bool:
-    """Whether this machine can write PDFs."""
+    """Whether this machine can write PDFs, and `GRPO_NO_PDF` does not ask for HTML alone."""
+    if os.environ.get("GRPO_NO_PDF"):
+        return False
     try:
         import weasyprint  # noqa: F401
     except (ImportError, OSError):  # OSError: the package is there, the system's Pango is not

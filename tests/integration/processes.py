@@ -74,6 +74,7 @@ def environment(home: Path | None = None) -> dict[str, str]:
         env |= {"HOME": str(home), "USER": home.name, "LOGNAME": home.name}
     else:
         env["GRPO_KEYS_DIR"] = _KEYS.name
+        env["GRPO_NO_PDF"] = "1"  # one run with PDFs is enough, and each costs half a minute
     return env
 
 
