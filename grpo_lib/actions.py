@@ -52,9 +52,9 @@ def _packs(evidence: dict[str, Any]) -> list[dict[str, Any]]:
             rows.append(_action("review_pack", "legal", when="before_non_public", pack=pack["id"]))
         if pack["unverified"] or pack["confidence"] == "low":
             values = {"count": len(pack["unverified"])}
-            rows.append(
-                _action("verify_pack", "legal", when="before_non_public", pack=pack["id"], values=values)
-            )
+            # Only a pack that is reviewed and not of low confidence can do more than deny.
+            key = "verify_reviewed" if pack["reviewed"] and pack["confidence"] != "low" else "verify_pack"
+            rows.append(_action(key, "legal", when="before_non_public", pack=pack["id"], values=values))
         if pack["review"]:
             rows.append(_action("renew_review", "legal", pack["review"]["until"], pack=pack["id"]))
     return rows
@@ -63,7 +63,8 @@ def _packs(evidence: dict[str, Any]) -> list[dict[str, Any]]:
 def _decision(evidence: dict[str, Any]) -> list[dict[str, Any]]:
     decision, rows = evidence["decision"], []
     for condition in decision["conditions"]:
-        article = _article(evidence, condition["pack"], "transfer")
+        # A condition may come from a hosting rule; the article is that of the rule it belongs to.
+        article = _article_of_rule(decision, condition["rule"])
         values = {"condition": condition["id"]}
         if not condition["met"]:
             kind = condition["evidence_kind"]
@@ -185,6 +186,10 @@ def _afterwards(evidence: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _article(evidence: dict[str, Any], pack_id: str | None, part: str) -> str | None:
     return next((pack[part]["article"] for pack in evidence["packs"] if pack["id"] == pack_id), None)
+
+
+def _article_of_rule(decision: dict[str, Any], rule: str | None) -> str | None:
+    return next((one["article"] for one in decision["reasons"] if one["rule"] == rule), None)
 
 
 def _day(time: str | None) -> str | None:

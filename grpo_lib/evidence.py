@@ -111,6 +111,7 @@ def collect(run_dir: Path | str) -> dict[str, Any]:
         "custody": oversight.custody(folder.optional(paths.custody), settings.get("data_class")),
         "purges": oversight.purges(events),
         "releases": oversight.releases(events),
+        "memorisation": oversight.memorisation(folder.optional(paths.root / "memorisation.json")),
         "rollouts": {"files": sum(1 for _ in paths.rollouts.glob("*.sealed"))},
         "model": fact(public(settings.get("model") or ""), "settings.json", "model"),
         "status": fact(data_of(ended or {}).get("status"), LEDGER, "run_ended.status", _seq(ended)),

@@ -13,12 +13,13 @@ from grpo_lib import digests, packs, treeheads
 from grpo_lib.errors import GrpoError
 from grpo_lib.facts import fact
 from grpo_lib.incidents import data_of, public
+from grpo_lib.measures import number
 from grpo_lib.runfolder import RunFolder
 
 _PARTS = ("transfer", "records", "impact_assessment", "retention", "breach", "training")
 
 
-def clean(value: Any, limit: int = 400) -> Any:
+def clean(value: Any, limit: int = 2000) -> Any:
     """JSON from outside with every text fit to print."""
     if isinstance(value, dict):
         return {public(key, 60): clean(one, limit) for key, one in value.items()}
@@ -134,6 +135,20 @@ def custody(record: dict[str, Any], data_class: str | None) -> dict[str, Any]:
         "inherited": record.get("class", data_class) == record.get("inherited_class", data_class),
         "lowered": [one for one in _objects(record.get("lowered")) if one.get("counts")],
         "state": record.get("state"),
+    }
+
+
+def memorisation(measured: dict[str, Any]) -> dict[str, Any] | None:
+    """Exposure of the planted canaries under the trained adapter, or None where it was not measured.
+
+    Units: bits; `without_memory` is what a policy that never saw them gives, `most` the largest that can be shown.
+    """
+    policies = _object(measured.get("policies")) or {}
+    exposure = _object((_object(policies.get("trained")) or {}).get("exposure"))
+    if exposure is None or any(number(exposure.get(name)) is None for name in ("mean", "low", "high")):
+        return None
+    return {name: measured.get(name) for name in ("canaries", "most", "without_memory")} | {
+        "exposure": exposure
     }
 
 

@@ -176,6 +176,11 @@ class View:
             values[name] = self.absent("not_recorded") if given is None else own(given)
         return self.t(f"incident_{one['kind']}", **values)
 
+    def incident_lines(self, one: dict[str, Any]) -> Markup | str:
+        """Ledger lines of an incident; of a torn or broken line, which has no sequence number, the line itself."""
+        line = one["values"].get("line")
+        return self.lines(one["seqs"] or ([line - 1] if line else []))
+
     def counted(self, one: dict[str, Any]) -> Markup | str:
         return Markup(" ({}: {})").format(self.t("count"), ltr(one["count"])) if one["count"] > 1 else ""
 

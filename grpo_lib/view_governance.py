@@ -15,6 +15,10 @@ from grpo_lib.wording import ltr, own
 class GovernanceView(View):
     """`View` with what the residency report, the action list and the documents need."""
 
+    def value(self, fact: dict[str, Any], show: str = "text") -> Markup:
+        """As in `View`, and dates in both calendars."""
+        return self.day(fact["value"]) if show == "day" and fact["value"] else super().value(fact, show)
+
     def said_in(self, texts: dict[str, Any] | None) -> Markup:
         """Text that is kept in both languages: `{"ar": …, "en": …}`."""
         one = (texts or {}).get(self.language)
@@ -43,10 +47,27 @@ class GovernanceView(View):
 
     # ------------------------------------------------------------------------------------------ actions
 
-    def action_text(self, action: dict[str, Any]) -> Markup:
+    def action_rows(self) -> list[list[dict[str, Any]]]:
+        """Actions as rows of the list: what is asked alike, of the same owner by the same day, is one row.
+
+        Page 1 has to hold the list, and one question put under five packs is one question.
+        """
+        rows: dict[tuple, list[dict[str, Any]]] = {}
+        for one in self.evidence["actions"]:
+            rows.setdefault(
+                tuple(one[name] for name in ("key", "owner", "due", "when", "document")), []
+            ).append(one)
+        return list(rows.values())
+
+    def action_text(self, row: list[dict[str, Any]]) -> Markup:
+        action = row[0]
         values: dict[str, Any] = dict(action["values"])
+        if len(row) > 1 and "count" in values:
+            values["count"] = sum(one["values"]["count"] for one in row)
+        if "condition" in values:
+            values["condition"] = self.listed([one["values"]["condition"] for one in row])
         if action["pack"]:
-            values["pack"] = self.pack_name(action["pack"])
+            values["pack"] = Markup(self._comma()).join(self.pack_name(one["pack"]) for one in row)
         if "names" in action:
             values["names"] = self.named(action["names"], "not_stated")
         return self.t(action["key"], **values)
@@ -54,9 +75,13 @@ class GovernanceView(View):
     def action_due(self, action: dict[str, Any]) -> Markup:
         return self.day(action["due"]) if action["due"] else self.t(f"when_{action['when']}")
 
-    def action_law(self, action: dict[str, Any]) -> Markup:
+    def action_law(self, row: list[dict[str, Any]]) -> Markup:
+        """Packs and articles, each once."""
+        laws = dict.fromkeys((one["pack"], one["article"]) for one in row)
+        return Markup("<br>").join(self._law(pack, article) for pack, article in laws)
+
+    def _law(self, pack: str | None, article: str | None) -> Markup:
         """Pack and article; the pack alone where no article is asked for."""
-        pack, article = action["pack"], action["article"]
         if article:
             return ltr(f"{pack}: {article}")
         if not pack:
@@ -71,10 +96,43 @@ class GovernanceView(View):
     def evidence_of(self, given: dict[str, Any] | None) -> Markup:
         if not given:
             return self.absent("evidence_missing")
-        parts = {
-            name: own(given.get(name) or "—") for name in ("ref", "issuer", "date", "expires", "signed_by")
-        }
+        names = ("ref", "issuer", "date", "signed_by")
+        parts = {name: own(given.get(name) or "—") for name in names}
+        parts |= {"expires": self.day(given.get("expires")), "digest": self.hash(given.get("sha256"))}
+        parts["countries"] = self.listed(given.get("countries") or ["—"])
         return self.t("evidence_of", **parts)
+
+    def has_article(self, reason: dict[str, Any]) -> bool:
+        """Whether a reason rests on a law: a review of a pack does not, and there is no article to verify."""
+        return bool(reason["pack"]) and not str(reason["rule"]).endswith("-review")
+
+    def rules_in_short(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """(reasons that page 1 gives in full, ids of the others): what denies, and few of any kind, is given in full."""
+        reasons = self.evidence["decision"]["reasons"]
+        if len(reasons) <= 3:
+            return reasons, []
+        full = [one for one in reasons if one.get("effect") == "deny"][:4]
+        return full, [one["rule"] for one in reasons if one not in full]
+
+    def hours(self, count: int | None) -> Markup:
+        return self.t("hours", count=count) if count else self.absent("article_unverified")
+
+    def purged(self, what: list[dict[str, Any]]) -> Markup:
+        names = ("folder", "files", "bytes")
+        rows = ({name: self.number(one.get(name)) for name in names} for one in what)
+        return Markup(self._comma()).join(self.t("purged_what", **row) for row in rows)
+
+    def exposure(self) -> Markup:
+        """Whether memorisation was measured, and what came out."""
+        found = self.evidence["memorisation"]
+        if not found:
+            return self.absent("memorisation_missing")
+        one = found["exposure"]
+        shown = ltr(f"{one['mean']:.2f} ({one['low']:.2f}–{one['high']:.2f})")
+        rest = {"without": self.number(found["without_memory"]), "most": self.number(found["most"])}
+        return self.t(
+            "memorisation_measured", canaries=self.number(found["canaries"]), exposure=shown, **rest
+        )
 
     def kinds(self, names: list[str]) -> Markup:
         return Markup(self._comma()).join(self.word("pii", name) for name in names)
@@ -122,9 +180,10 @@ class GovernanceView(View):
     def _list_breach_clock(self, pack: dict[str, Any] | None) -> list[Markup]:
         if not pack:
             return []
-        hours = pack["breach"]["authority_hours"]
-        shown = self.t("hours", count=hours) if hours else self.absent("article_unverified")
-        return [self._from_pack(shown, pack), *self._rule(pack, "breach")]
+        return [
+            self._from_pack(self.hours(pack["breach"]["authority_hours"]), pack),
+            *self._rule(pack, "breach"),
+        ]
 
     def _list_conditions(self, pack: dict[str, Any] | None) -> list[Markup]:
         return [
@@ -151,7 +210,7 @@ class GovernanceView(View):
     def _list_incidents(self, pack: dict[str, Any] | None) -> list[Markup]:
         return [
             Markup("{} {} {}").format(
-                self.clock(one["time"]) if one["time"] else "", self.incident(one), self.lines(one["seqs"])
+                self.clock(one["time"]) if one["time"] else "", self.incident(one), self.incident_lines(one)
             )
             for one in self.evidence["incidents"]
             if one["severity"] != "expected"
@@ -160,8 +219,10 @@ class GovernanceView(View):
     def _list_provider_claims(self, pack: dict[str, Any] | None) -> list[Markup]:
         provider = self.evidence["decision"]["provider"]
         return [
-            Markup("{} {}").format(
-                self.said_in(one["claim"]), self._small(ltr(f"{one.get('source')}, {one.get('checked_on')}"))
+            Markup("{} {} {}").format(
+                self.said_in(one["claim"]),
+                self._small(ltr(f"{one.get('source')}, {one.get('checked_on')}")),
+                self.cite("decision.json", "provider.claims"),
             )
             for one in provider.get("claims") or []
         ]
