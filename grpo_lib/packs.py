@@ -9,7 +9,10 @@ verified is null, and null is printed as "not verified" and denies at the gate: 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,10 +23,16 @@ import yaml
 
 from compliance import path as data_path
 from grpo_lib.errors import WrongInput, isolate
+from grpo_lib.pack_text import explain
 from grpo_lib.runfolder import sha256
-from grpo_lib.wording import isolated, plain
+
+__all__ = ["Pack", "PackError", "digest", "explain", "known", "load", "load_all", "load_file"]
 
 _LARGEST_BYTES = 1 << 20
+# An id becomes a file's name, so nothing else may name a pack. The schema asks for the same form.
+_ID = re.compile(r"[a-z]{2}(-[a-z]+)?")
+# Faults of one field: line (from 1), field, what is wrong.
+Faults = list[tuple[int, str, str]]
 
 
 class PackError(WrongInput):
@@ -55,7 +64,7 @@ def load(pack_id: str, extra: Path | None = None) -> Pack:
     Raises:
         PackError: there is none of this id, or it does not hold to the schema.
     """
-    for folder in (extra, data_path("rules")):
+    for folder in (extra, data_path("rules")) if _ID.fullmatch(pack_id) else ():
         path = folder / f"{pack_id}.yaml" if folder is not None else None
         if path is not None and path.is_file():
             return load_file(path)
@@ -105,16 +114,12 @@ def load_file(path: Path) -> Pack:
         raise _fault(path, [(line, "-", str(error.problem))]) from None
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         raise _fault(path, [(1, "-", str(error).splitlines()[0])]) from None
-    faults = [
-        (_line(node, list(error.absolute_path)), _name(list(error.absolute_path)), _short(error))
-        for error in sorted(
-            _validator().iter_errors(values), key=lambda one: [str(p) for p in one.absolute_path]
-        )
-    ]
-    if not faults and values["id"] != path.stem:
-        faults.append((_line(node, ["id"]), "id", f"{values['id']!r} is not the file's name {path.stem!r}"))
+    # A name that stands twice would let a reader see one value and the gate take the other.
+    faults = [*_twice(node), *_schema_faults(node, values)]
+    if not faults:
+        faults = _inner_faults(node, values, path.stem)
     if faults:
-        raise _fault(path, faults)
+        raise _fault(path, sorted(faults))
     return Pack(raw, values, sha256(raw))
 
 
@@ -165,8 +170,84 @@ def _name(path: list[Any]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".") or "-"
 
 
-def _short(error: jsonschema.ValidationError) -> str:
-    return error.message if len(error.message) <= 160 else error.message[:159] + "…"
+def _twice(node: yaml.Node | None, above: tuple[Any, ...] = ()) -> Faults:
+    """Names that stand more than once in one mapping; YAML itself keeps the last and says nothing."""
+    faults: Faults = []
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen:
+                faults.append((key.start_mark.line + 1, _name([*above, name]), "stands twice"))
+            seen.add(name)
+            faults += _twice(value, (*above, name))
+    elif isinstance(node, yaml.SequenceNode):
+        for place, value in enumerate(node.value):
+            faults += _twice(value, (*above, place))
+    return faults
+
+
+def _schema_faults(node: yaml.Node, values: Any) -> Faults:
+    """What the schema says against the values; of alternatives, what is wrong with the one that was meant.
+
+    "Not valid under any of the given schemas" helps nobody to mend a file.
+    """
+
+    def telling(error: jsonschema.ValidationError) -> Iterator[jsonschema.ValidationError]:
+        meant = [one for one in error.context or () if one.validator != "type"]
+        for one in meant:
+            yield from telling(one)
+        if not meant:
+            yield error
+
+    faults: Faults = []
+    for error in (one for whole in _validator().iter_errors(values) for one in telling(whole)):
+        place, message = list(error.absolute_path), error.message
+        short = message if len(message) <= 160 else message[:159] + "…"
+        faults.append((_line(node, place), _name(place), short))
+    return faults
+
+
+def _inner_faults(node: yaml.Node, values: dict[str, Any], stem: str) -> Faults:
+    """What a schema cannot ask: the file's own name, days that exist, ids that stand once.
+
+    Evidence and overrides name conditions and rules by id, so an id that stands twice would let one paper serve two.
+    """
+
+    def fault(place: list[Any], message: str) -> tuple[int, str, str]:
+        return _line(node, place), _name(place), message
+
+    faults: Faults = []
+    if values["id"] != stem:
+        faults.append(fault(["id"], f"{values['id']!r} is not the file's name {stem!r}"))
+    for place in (["verified_on"], ["arabic_review", "date"]):
+        day = values[place[0]] if len(place) == 1 else values[place[0]][place[1]]
+        try:
+            date.fromisoformat(day or "2000-01-01")
+        except ValueError:
+            faults.append(fault(place, f"{day!r} is no day of the calendar"))
+    for named in _ids(values):
+        seen: set[str] = set()
+        for place, name in named:
+            if name in seen:
+                faults.append(fault(place, f"{name!r} stands twice"))
+            seen.add(name)
+    return faults
+
+
+def _ids(values: dict[str, Any]) -> Iterator[list[tuple[list[Any], str]]]:
+    """Ids that must differ from each other, with their places: instruments, hosting rules, all conditions."""
+    rules = ["government_hosting", "rules"]
+    hosting = values["government_hosting"]["rules"]
+    yield [(["instruments", at, "id"], one["id"]) for at, one in enumerate(values["instruments"])]
+    yield [([*rules, at, "id"], one["id"]) for at, one in enumerate(hosting)]
+    lists = [(["personal_data_law", "transfer"], values["personal_data_law"]["transfer"])]
+    lists += [([*rules, at], one) for at, one in enumerate(hosting)]
+    yield [
+        ([*place, "conditions", at, "id"], one["id"])
+        for place, rule in lists
+        for at, one in enumerate(rule["conditions"])
+    ]
 
 
 def _fault(path: Path, faults: list[tuple[int, str, str]]) -> PackError:
@@ -177,69 +258,3 @@ def _fault(path: Path, faults: list[tuple[int, str, str]]) -> PackError:
         en=f"The rule pack {path.name} is not valid. Correct each field after compliance/schemas/rule-pack.schema.json:\n"
         + "\n".join(f"  • {place}: {message}" for place, message in places),
     )
-
-
-# ------------------------------------------------------------------------------------------------- read out
-
-
-def explain(pack: Pack, language: str) -> str:
-    """A pack read out as plain text: what it says, how sure we are, and what nobody has verified."""
-
-    def t(key: str, **values: Any) -> str:
-        return plain(key, language, **values)
-
-    def text(one: str) -> str:
-        return isolated(one) if language == "ar" else one
-
-    def said(texts: dict[str, str] | None) -> str:
-        return text(texts[language]) if texts else t("article_unverified")
-
-    def code(value: Any) -> str:
-        if value is None:
-            return t("article_unverified")
-        return isolate(value) if language == "ar" else str(value)
-
-    value = pack.to_dict()
-    law, hosting = value["personal_data_law"], value["government_hosting"]
-    lines = [
-        f"{said(value['names'])} ({code(pack.id)})",
-        f"{t('confidence')}: {t('confidence_' + pack.confidence)}. {t('pack_verified_on')}: {code(pack.verified_on)}. "
-        f"{t('pack_status')}: {t('status_' + pack.status) if pack.status else t('article_unverified')}.",
-        t("reading_basis") + " " + t("paraphrase_explained"),
-        "",
-    ]
-    for one in value["instruments"]:
-        name = one["ar"] if language == "ar" and one["ar"] else one["en"]
-        lines.append(f"- {text(name)}; {code(one['number'])}; {code(one['in_force'])}")
-    for part in ("transfer", "records", "impact_assessment", "retention", "breach", "training"):
-        rule = law[part]
-        if rule is None:
-            continue
-        lines.append(
-            f"\n{t('rule_' + part)} ({t('article')}: {code(rule['article'])}): {said(rule['paraphrase'])}"
-        )
-        if part == "breach":
-            hours = rule["authority_hours"]
-            lines.append("  " + (t("hours", count=hours) if hours else t("article_unverified")))
-        lines += [f"  - {said(one['paraphrase'])}" for one in rule.get("conditions", [])]
-    for rule in hosting["rules"]:
-        lines.append(
-            f"\n{said(rule['instrument'])} ({t('confidence_' + (rule['confidence'] or 'low'))}): {said(rule['paraphrase'])}"
-        )
-    if hosting["levels"]:
-        lines += [
-            f"  - {one['ar'] or one['en'] if language == 'ar' else one['en']} = {code(one['suite'])}"
-            for one in hosting["levels"]
-        ]
-    for key in ("conflicts", "unverified"):
-        title = t("conflicts_of_sources" if key == "conflicts" else "unverified_points")
-        if value[key]:
-            lines += ["", title + ":", *(f"  - {said(one)}" for one in value[key])]
-    lines += [
-        "",
-        t("source") + ":",
-        *(f"  - {code(one['text'])} [{code(one['basis'])}]" for one in value["sources"]),
-    ]
-    if not value["arabic_review"]["reviewer"]:
-        lines += ["", t("unreviewed")]
-    return "\n".join(lines)

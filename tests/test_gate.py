@@ -305,17 +305,17 @@ def test_a_place_form_counts_for_its_country_and_time_and_only_if_nothing_leaves
 
 def test_a_sovereign_place_needs_its_operators_word_and_a_rule_that_speaks_of_such_places(governance):
     governance.complete("sa", "SA")
-    governance.complete("qa", "QA")
+    governance.complete("eg", "EG")
     governance.put("places/declaration.pdf", DOCUMENT)
     word = {"kind": "sovereign", "document": "declaration.pdf", "sha256": sha256(DOCUMENT)}
-    for country in ("SA", "QA"):
+    for country in ("SA", "EG"):
         governance.form(country, **word)
     assert rules(ask(**SAUDI)) == {"sa-ndmo-classification", "sa-ccrf"}  # they allow own premises
     assert (
         ask(**SAUDI | {"controller": "private", "data_class": "internal"})["verdict"]
         == "allow_with_conditions"
     )
-    at_home = SAUDI | {"jurisdictions": "qa", "country": "QA", "data_class": "secret"}
+    at_home = SAUDI | {"jurisdictions": "eg", "country": "EG", "data_class": "secret"}
     assert (
         ask(**at_home)["verdict"] == "allow_with_conditions"
     )  # its one rule on that level asks for evidence
