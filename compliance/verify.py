@@ -96,8 +96,12 @@ class Files:
         self._zip, self._root, self._prefix = None, path, ""
         if path.is_file():
             self._zip = zipfile.ZipFile(path)
-            ledger = next((name for name in self._zip.namelist() if name.endswith(LEDGER)), LEDGER)
-            self._prefix = ledger[: -len(LEDGER)]
+            names = self._zip.namelist()
+            ledgers = [name for name in names if f"/{name}".endswith(f"/{LEDGER}")] or [LEDGER]
+            if len(ledgers) > 1 or len(set(names)) < len(names):
+                # What was verified would not be what another program shows.
+                raise ValueError("the zip file holds two ledgers, or two files of one name")
+            self._prefix = ledgers[0][: -len(LEDGER)]
 
     def names(self, folder: str) -> list[str]:
         if self._zip:
@@ -106,7 +110,7 @@ class Files:
                 n[len(self._prefix) :] for n in self._zip.namelist() if n.startswith(start) and n != start
             )
         return sorted(
-            p.relative_to(self._root).as_posix() for p in (self._root / folder).glob("*") if p.is_file()
+            p.relative_to(self._root).as_posix() for p in (self._root / folder).rglob("*") if p.is_file()
         )
 
     def read(self, name: str) -> bytes | None:
@@ -204,12 +208,15 @@ class Check:
 
     def __init__(self, files: Files, options: argparse.Namespace) -> None:
         self.files, self.options = files, options
-        self.verdict: dict[str, str] = {}
+        self.verdict = {"integrity": "holds", "signer": "unknown", "witness": "absent", "time": "operator"}
+        self.verdict |= {"completeness": "incomplete", "draft": "unstated"}
         self.notes: dict[str, list[tuple[str, str]]] = {name: [] for name in TITLES}
         self.lines: list[bytes] = []
         self.events: list[dict] = []
         self.heads: list[Head] = []
-        self.missing_run_end = True
+        self.pem: bytes | None = None
+        self.torn_end = False
+        self.attested: set[str] = set()
 
     def note(self, part: str, ar: str, en: str) -> None:
         self.notes[part].append((ar, en))
@@ -219,15 +226,24 @@ class Check:
         self.note("integrity", ar, en)
 
     def run(self) -> int:
-        self.verdict["integrity"] = "holds"
-        self._chain()
-        pem = self._signer()
-        self._heads(pem)
-        self._outside_head()
-        self._witness()
-        self._recorded_files()
-        self._statement(pem)
-        self._completeness()
+        for step in (
+            self._chain,
+            self._signer,
+            self._heads,
+            self._outside_head,
+            self._witness,
+            self._recorded_files,
+            self._statement,
+            self._unattested,
+            self._completeness,
+        ):
+            try:
+                step()
+            except Exception as error:  # whatever a forged value or a damaged archive can raise: never a pass
+                self.broken(
+                    f"قيمة لا تُقرأ ({type(error).__name__})",
+                    f"a value that cannot be read ({type(error).__name__})",
+                )
         if self.verdict["integrity"] == "broken" or self.verdict["signer"] == "wrong":
             return BROKEN
         if self.verdict["signer"] == "unknown":
@@ -243,6 +259,7 @@ class Check:
             self.broken("السجل مفقود أو فارغ", "the ledger is missing or empty")
             return
         if not raw.endswith(b"\n"):
+            self.torn_end = True
             self.note("completeness", "السطر الأخير مبتور", "the last line is torn")
         self.lines = raw[: raw.rfind(b"\n") + 1].split(b"\n")[:-1]
         previous, torn = "0" * 64, False
@@ -250,6 +267,8 @@ class Check:
             try:
                 event = json.loads(line)
                 seq, prev, name = event["seq"], event["prev"], event["event"]
+                if not isinstance(name, str) or not isinstance(event["data"], dict):
+                    raise ValueError("not a record")
             except (ValueError, KeyError, TypeError, RecursionError):
                 torn = True
             else:
@@ -284,12 +303,11 @@ class Check:
         except (OSError, ValueError):
             return None
 
-    def _signer(self) -> bytes | None:
-        pem = self._key("operator.pub.pem", self.options.key)
+    def _signer(self) -> None:
+        self.pem = pem = self._key("operator.pub.pem", self.options.key)
         if pem is None:
-            self.verdict["signer"] = "unknown"
             self.note("signer", "لا مفتاح عام صالح", "there is no sound public key")
-            return None
+            return
         found = sha256(public_der(pem))
         self.note("signer", f"بصمة المفتاح {found}", f"fingerprint of the key {found}")
         if self.options.fingerprint and self.options.fingerprint != found:
@@ -297,15 +315,13 @@ class Check:
         elif self.options.fingerprint or self.options.key:
             self.verdict["signer"] = "known"
         else:
-            self.verdict["signer"] = "unknown"
             self.note(
                 "signer",
                 "المفتاح جاء مع الملفات نفسها، فلا يثبت شيئا وحده. أعط ‎--fingerprint‎ من خارجها",
                 "the key came with the files themselves and proves nothing alone; give --fingerprint from outside",
             )
-        return pem
 
-    def _heads(self, pem: bytes | None) -> None:
+    def _heads(self) -> None:
         run_id = str(self.events[0].get("run_id")) if self.events else ""
         found = roots(self.lines)
         for name in self.files.names(HEADS):
@@ -317,7 +333,7 @@ class Check:
                 self.broken(f"رأس شجرة تالف: {name}", f"a damaged tree head: {name}")
                 continue
             self.heads.append(head)
-            if head.origin != f"grpo-lib/{run_id}" or int(Path(name).name.split(".")[0]) != head.size:
+            if head.origin != f"grpo-lib/{run_id}" or Path(name).name.split(".")[0] != f"{head.size:09d}":
                 self.broken(f"رأس شجرة ليس في مكانه: {name}", f"a tree head that is not in its place: {name}")
             if head.size > len(self.lines):
                 self.broken(
@@ -337,9 +353,9 @@ class Check:
                 "no signed tree head: a chain without signature",
             )
             self.verdict["signer"] = "unknown" if self.verdict["signer"] != "wrong" else "wrong"
-        elif pem:
+        elif self.pem:
             with ThreadPoolExecutor(4) as pool:
-                signed = list(pool.map(lambda head: head.signed_by(pem), self.heads))
+                signed = list(pool.map(lambda head: head.signed_by(self.pem), self.heads))
             for head, good in zip(self.heads, signed, strict=True):
                 if not good:
                     self.broken(f"توقيع لا يصح: {head.name}", f"a signature that does not hold: {head.name}")
@@ -423,6 +439,10 @@ class Check:
                     f"بصمة {name} المذكورة ليست المسجلة",
                     f"the digest stated for {name} is not the recorded one",
                 )
+            elif stated is not None:
+                self.note(
+                    "integrity", f"ليس هنا: {name}، وبصمته {stated}", f"not here: {name}, digest {stated}"
+                )
             bundle = self.files.read("bundle.json") is not None
             if (
                 stated is None
@@ -452,12 +472,12 @@ class Check:
                     latest[name] = {str(digest)}
             elif event["event"] == "report_built":
                 latest |= {f"reports/{name}": {str(digest)} for name, digest in data.get("files", {}).items()}
+        self.attested |= latest.keys()
         for name, digests in latest.items():
             self._compare(name, digests)
 
-    def _statement(self, pem: bytes | None) -> None:
+    def _statement(self) -> None:
         raw = self.files.read(STATEMENT)
-        self.verdict["draft"] = "unstated"
         if raw is None:
             self.note("draft", "لا بيان ختاميا موقعا", "there is no signed closing statement")
             return
@@ -469,20 +489,31 @@ class Check:
             statement = json.loads(payload)
             subjects = {one["name"]: one["digest"]["sha256"] for one in statement["subject"]}
             ledger, draft = statement["predicate"]["ledger"], statement["predicate"]["draft"]
-        except (ValueError, KeyError, TypeError, IndexError):
+            size, root = ledger["size"], ledger["root"]
+            if type(size) is not int or size < 0:
+                raise ValueError("no size")
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             self.broken("البيان الختامي تالف", "the closing statement is damaged")
             return
         encoded = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
-        if pem and not signature_holds(pem, encoded, signature):
+        if self.pem and not signature_holds(self.pem, encoded, signature):
             self.broken("توقيع البيان الختامي لا يصح", "the signature of the closing statement does not hold")
-        size = ledger["size"]
-        if size > len(self.lines) or roots(self.lines[:size])[-1].hex() != ledger["root"]:
+        if size > len(self.lines) or roots(self.lines[:size])[-1].hex() != root:
             self.broken("البيان الختامي عن سجل آخر", "the closing statement is about another ledger")
-        later = {name for event in self.events[size:] for name in _changed_by(event)}
+        # By sequence number: a torn line has a place in the ledger and none in the list of events.
+        later = {name for event in self.events if event["seq"] >= size for name in _changed_by(event)}
+        self.attested |= subjects.keys()
         for name, digest in subjects.items():
             if name not in later:
                 self._compare(name, {digest})
         self.verdict["draft"] = "draft" if draft else "final"
+
+    def _unattested(self) -> None:
+        """Name what lies among the reports and adapters of a closed run without belonging to it."""
+        if self.verdict["draft"] != "unstated":
+            for name in [*self.files.names("reports/"), *self.files.names("adapters/")]:
+                if name not in self.attested:
+                    self.note("integrity", f"لم يشهد له أحد: {name}", f"a file that nobody attested: {name}")
 
     # -------------------------------------------------------------------------------------- completeness
 
@@ -493,7 +524,7 @@ class Check:
         if missing:
             self.note("completeness", "المفقود: " + ", ".join(missing), "missing: " + ", ".join(missing))
         ended = [event["data"].get("status") for event in self.events if event["event"] == "run_ended"]
-        complete = not missing and ended[-1:] == ["complete"]
+        complete = not missing and ended[-1:] == ["complete"] and not self.torn_end
         if ended[-1:] != ["complete"]:
             self.note(
                 "completeness",
@@ -590,7 +621,13 @@ def main() -> int:
         for key in (options.key, options.witness_key):
             if key:
                 public_der(key.read_bytes())
-    except (OSError, ValueError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
+    except (
+        OSError,
+        ValueError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        subprocess.CalledProcessError,
+    ) as error:
         print(f"تعذّر البدء: {error}\ncannot start: {error}", file=sys.stderr)
         return WRONG_USE
     check = Check(files, options)
