@@ -13,9 +13,11 @@ from typing import Any
 # Who acts. The words for them are `owner_<name>` in the wording table.
 OWNERS = ("responsible", "officer", "legal", "operator", "authority")
 
+_NOW = ("at_once", "period_not_verified")
+
 
 def collect(evidence: dict[str, Any]) -> list[dict[str, Any]]:
-    """Actions in the order in which they are due; those without a date come last.
+    """Actions in the order in which they are due: what cannot wait comes first, what has no date last.
 
     Args:
         evidence: what `evidence.collect` gathered, without its `actions`.
@@ -29,7 +31,7 @@ def collect(evidence: dict[str, Any]) -> list[dict[str, Any]]:
         *_trust(evidence),
         *_afterwards(evidence),
     ]
-    return sorted(found, key=lambda action: (action["due"] is None, action["due"] or ""))
+    return sorted(found, key=lambda one: (one["when"] not in _NOW, one["due"] is None, one["due"] or ""))
 
 
 def _action(key: str, owner: str, due: str | None = None, **more: Any) -> dict[str, Any]:

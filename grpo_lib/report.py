@@ -103,7 +103,14 @@ def _documents(
     for kind, pack in wanted:
         filled = documents.fill(evidence, kind, pack, documents.answers(run_dir, kind, pack))
         for language in languages:
-            name = f"{documents.name(kind, pack)}{'' if filled['complete'] else '.DRAFT'}.{language}"
+            stem = documents.name(kind, pack)
+            name = f"{stem}{'' if filled['complete'] else '.DRAFT'}.{language}"
+            for suffix in (
+                ".html",
+                ".pdf",
+            ):  # a draft must not lie beside what replaces it, nor the other way round
+                other = f"{stem}{'.DRAFT' if filled['complete'] else ''}.{language}{suffix}"
+                (RunFolder(run_dir).reports / "documents" / other).unlink(missing_ok=True)
             view = View(evidence, language, {})
             context = {"e": evidence, "d": filled, "language": language, "css": _style()}
             html = _templates().get_template("document.html.j2").render(view.functions() | context)

@@ -107,8 +107,13 @@ class GovernanceView(View):
         return bool(reason["pack"]) and not str(reason["rule"]).endswith("-review")
 
     def rules_in_short(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """(reasons that page 1 gives in full, ids of the others): what denies, and few of any kind, is given in full."""
-        reasons = self.evidence["decision"]["reasons"]
+        """(reasons that page 1 gives in full, ids of the others): what denies, and few of any kind, is given in full.
+
+        What an override set aside is named with the override.
+        """
+        override = self.evidence["decision"]["override"] or {}
+        aside = override.get("rules") or []
+        reasons = [one for one in self.evidence["decision"]["reasons"] if one["rule"] not in aside]
         if len(reasons) <= 3:
             return reasons, []
         full = [one for one in reasons if one.get("effect") == "deny"][:4]

@@ -29,7 +29,6 @@ DECIDED_AT = "2026-12-01T08:00:01Z"
 WITNESSED = int(datetime.fromisoformat("2026-12-01T08:07:00+00:00").timestamp())
 OPERATOR = Signer("operator", Ed25519PrivateKey.from_private_bytes(bytes(range(2, 34))))
 AUDITOR = Signer("auditor", Ed25519PrivateKey.from_private_bytes(bytes(range(3, 35))))
-SET_ASIDE = ["qa-review", "qa-transfer", "qa-classified", "qa-classification", "qa-cloud-framework"]
 REASON = "أمر وزاري رقم 14 لتجربة محدودة"
 ROWS = (
     "اكتب إلى someone@example.org في شأن المعاملة 12",
@@ -61,6 +60,9 @@ def write_governed(root: Path, **changed: Any) -> Path:
     write_json(run.custody, _custody(run))
     for number in (59, 60):
         write_atomic(run.rollouts / f"{number:06d}.sealed", b"sealed %d" % number)
+    exposure = {"mean": 1.61, "low": 1.02, "high": 2.34}
+    measured = {"schema": "grpo-lib/memorisation/1", "canaries": 24, "most": 10.0, "without_memory": 1.44}
+    write_json(run.root / "memorisation.json", measured | {"policies": {"trained": {"exposure": exposure}}})
     _ledger(run, screen, decision)
     return run.root
 
@@ -72,16 +74,18 @@ def decided(governance_dir: Path, screen: dict[str, Any], changed: dict[str, Any
     """
     folder = Governance(governance_dir)
     folder.complete("sa", "SA")
-    folder.override(SET_ASIDE, run_id=RUN_ID, role="وكيل الوزارة", reason=REASON, until="2027-01-15")
     given = {**SETTINGS, **STATED, **{name: one for name, one in changed.items() if one is not None}}
     known = {name: one for name, one in given.items() if name in RunSettings.model_fields}
-    found = gate.decide(
-        RunSettings.model_construct(
-            **known | {"governance_dir": str(governance_dir)}
-        ),  # no shipped task has such data
-        screen=screen,
-        today=date.fromisoformat(TODAY),
-    )
+    # Not validated: no task of the suite has such data.
+    settings = RunSettings.model_construct(**known | {"governance_dir": str(governance_dir)})
+    day = date.fromisoformat(TODAY)
+    denied = [
+        one["rule"]
+        for one in gate.decide(settings, screen=screen, today=day)["reasons"]
+        if one["effect"] == "deny"
+    ]
+    folder.override(denied, run_id=RUN_ID, role="وكيل الوزارة", reason=REASON, until="2027-01-15")
+    found = gate.decide(settings, screen=screen, today=day)
     found |= {"decided_at": DECIDED_AT}
     found.pop("digest")
     return {**found, "digest": sha256(canonical(found))}
@@ -91,7 +95,8 @@ def decided(governance_dir: Path, screen: dict[str, Any], changed: dict[str, Any
 def _screened() -> str:
     found = pii.screen(ROWS, total=len(ROWS), data_sha256=sha256(b"synthetic corpus"))
     kinds = [one["kind"] for one in found["findings"]]
-    return json.dumps(found | {"screened_at": DECIDED_AT, "unanswered": kinds[:1]})
+    answered = {"kind": kinds[1], "answer": "not_personal", "role": "أمين البيانات", "date": TODAY}
+    return json.dumps(found | {"screened_at": DECIDED_AT, "unanswered": kinds[:1], "answered": [answered]})
 
 
 def _screen() -> dict[str, Any]:
