@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from fixtures_governed import write_governed
 from fixtures_run import write_run
 
-from grpo_lib import report
+from grpo_lib import pdf, report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -39,8 +40,10 @@ def visit():
         browser.close()
 
 
-def test_pages_are_accessible_and_ask_nobody(visit, tmp_path) -> None:
-    run = write_run(tmp_path / "run")
+@pytest.mark.parametrize("write", [write_run, write_governed])
+def test_pages_are_accessible_and_ask_nobody(visit, tmp_path, monkeypatch, write) -> None:
+    monkeypatch.setattr(pdf, "available", lambda: False)  # pages of a browser only
+    run = write(tmp_path / "run")
     report.build(run)
     report.build_documents(run, every=True)
     pages = sorted((run / "reports").rglob("*.html"))
