@@ -87,6 +87,13 @@ def _screen(
     )
     answers = pii.answers(Path(settings.governance_dir), data_sha256)
     screen["unanswered"] = pii.unanswered(screen, answers)
+    settled = {one["kind"] for one in screen["findings"]} - set(screen["unanswered"])
+    # Roles and not names: the report is handed on.
+    screen["answered"] = [
+        {name: one.get(name) for name in ("kind", "answer", "role", "date")}
+        for one in answers
+        if one.get("kind") in settled
+    ]
     write_json(run.screen, screen)
     ledger.append(
         "pii_screened",

@@ -68,3 +68,22 @@ def test_no_clearance_without_the_recorded_decision(tmp_path, change) -> None:
             )
     with pytest.raises(Refused):
         clearance(run)
+
+
+def test_the_report_learns_which_role_answered_and_no_name(tmp_path, monkeypatch) -> None:
+    finding = {"kind": "email", "rows": 1, "matches": 1, "validator": "-", "strength": "structure"}
+    monkeypatch.setattr(
+        "grpo_lib.opening.pii.screen", lambda rows, **_: {"findings": [finding], "data_sha256": "0"}
+    )
+    given = {
+        "kind": "email",
+        "answer": "not_personal",
+        "by": "فلان",
+        "role": "مسؤول",
+        "reason": "مثال",
+        "date": "2026-12-01",
+    }
+    monkeypatch.setattr("grpo_lib.opening.pii.answers", lambda *_: [given, given | {"kind": "phone"}])
+    screen = json.loads(opened(tmp_path).screen.read_text(encoding="utf-8"))
+    assert screen["answered"] == [{name: given[name] for name in ("kind", "answer", "role", "date")}]
+    assert screen["unanswered"] == [] and "فلان" not in json.dumps(screen, ensure_ascii=False)
